@@ -1,0 +1,87 @@
+"""What does the next accelerator buy you? Predict, explain and validate LLM training steps.
+
+    import scalewise as sw
+
+    model, cluster = sw.load_model("llama-2-7b"), sw.load_cluster("dgx-h100", 2048)
+    workload = sw.Workload(sequence=4096, global_batch=4096)
+    sw.estimate(model, cluster, workload, sw.parse_strategy("fsdp2048-mb2")).mfu
+
+Names are resolved when they are first used: `import scalewise` loads no library at all, so that
+a command line or a notebook pays only for what it touches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scalewise._version import __version__
+
+if TYPE_CHECKING:
+    from scalewise.catalog import load_accelerator, load_cluster
+    from scalewise.cluster import Accelerator, Cluster, Fabric
+    from scalewise.errors import InputError, ScalewiseError
+    from scalewise.model import Model, load_model
+    from scalewise.stack import Stack, load_stack
+    from scalewise.step.estimate import Estimates, estimate
+    from scalewise.step.result import Estimate
+    from scalewise.strategies import Strategies
+    from scalewise.strategy import Strategy, parse_strategy
+    from scalewise.workload import Workload
+
+_HOME = {
+    "Accelerator": "scalewise.cluster",
+    "Cluster": "scalewise.cluster",
+    "Estimate": "scalewise.step.result",
+    "Estimates": "scalewise.step.estimate",
+    "Fabric": "scalewise.cluster",
+    "InputError": "scalewise.errors",
+    "Model": "scalewise.model",
+    "ScalewiseError": "scalewise.errors",
+    "Stack": "scalewise.stack",
+    "Strategies": "scalewise.strategies",
+    "Strategy": "scalewise.strategy",
+    "Workload": "scalewise.workload",
+    "estimate": "scalewise.step.estimate",
+    "load_accelerator": "scalewise.catalog",
+    "load_cluster": "scalewise.catalog",
+    "load_model": "scalewise.model",
+    "load_stack": "scalewise.stack",
+    "parse_strategy": "scalewise.strategy",
+}
+
+__all__ = [
+    "Accelerator",
+    "Cluster",
+    "Estimate",
+    "Estimates",
+    "Fabric",
+    "InputError",
+    "Model",
+    "ScalewiseError",
+    "Stack",
+    "Strategies",
+    "Strategy",
+    "Workload",
+    "__version__",
+    "estimate",
+    "load_accelerator",
+    "load_cluster",
+    "load_model",
+    "load_stack",
+    "parse_strategy",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import the module that holds a public name, and remember the answer."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'scalewise' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,8 @@
+"""`python -m scalewise` is `scalewise`, for machines where the script is not on the path."""
+
+from __future__ import annotations
+
+from scalewise.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,365 @@
+"""Which accelerators, clusters, fabrics and models do we know by name?
+
+One TOML file per thing, named as people say it, every number with its source. A folder of your
+own, named in `$SCALEWISE_CATALOG` and with the same sub-folders, is searched before the package;
+a path that ends in `.toml` works wherever a name does.
+
+    load_cluster("dgx-h100", accelerators=2048)
+    load_accelerator("./my-chip.toml").memory_bandwidth
+    names("clusters")
+
+Files write quantities with their unit ("3.35TB/s"); what is loaded is SI.
+"""
+
+from __future__ import annotations
+
+import numbers
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from scalewise.cluster import (
+    ACCELERATOR_UNITS,
+    CLUSTER_UNITS,
+    FABRIC_UNITS,
+    Accelerator,
+    Cluster,
+    Fabric,
+)
+from scalewise.errors import InputError, did_you_mean
+from scalewise.units import parse
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+# Structs are frozen, so one copy of each file version serves everybody.
+_LOADED: dict[tuple[Path, int, type], Any] = {}
+
+PACKAGE = Path(__file__).parent
+"""The folder of the files that come with scalewise."""
+
+# Stand-ins where nobody published a number; each use is written into `Cluster.assumptions`.
+# Host share of TDP: A100 237/400 (BLOOM: 256.6 MWh beside 1.083 M GPU-hours), H100 340/700 and
+# B200 245/1000 (MLPerf power logs), GB300 475/1400 (rack plan): 24 to 59 %, mean 42 %.
+HOST_SHARE = 0.42
+# 59.6 kW, the submitter's estimate for the network of 64 nodes with 8 H100 at 400 Gbit/s each
+# (mlcommons/training_results_v4.0, smc-ac-power): 116 W per GPU, in proportion to the rate.
+NETWORK_WATTS_PER_RATE = 59.6e3 / (64 * 8) / 50e9
+
+
+def load_accelerator(name: str) -> Accelerator:
+    """Load one accelerator.
+
+    Args:
+        name: Its name, an alias ("h100"), or the path of a `.toml` file.
+
+    Returns:
+        The accelerator.
+
+    Raises:
+        InputError: If there is no such accelerator, or its file is wrong.
+    """
+    return load("accelerators", name, Accelerator, ACCELERATOR_UNITS)
+
+
+def load_fabric(name: str) -> Fabric:
+    """Load one fabric.
+
+    Args:
+        name: Its name, an alias, or the path of a `.toml` file.
+
+    Returns:
+        The fabric.
+
+    Raises:
+        InputError: If there is no such fabric, or its file is wrong.
+    """
+    return load("fabrics", name, Fabric, FABRIC_UNITS)
+
+
+def load_cluster(name: str, accelerators: int | None = None) -> Cluster:
+    """Load one cluster, or build one around an accelerator.
+
+    Args:
+        name: A cluster, an accelerator (then its typical figures are taken, and `notes` says so),
+            an alias of either, or the path of a cluster's `.toml` file.
+        accelerators: How many; by default what the file says, or else one scale-up domain.
+
+    Returns:
+        The cluster.
+
+    Raises:
+        InputError: If neither a cluster nor an accelerator has that name, or a file is wrong.
+    """
+    size: dict[str, Any] = {}
+    if accelerators is not None:
+        # Sweeps hand in NumPy's integers, which msgspec does not take for one.
+        whole = isinstance(accelerators, numbers.Integral)
+        size["accelerators"] = int(accelerators) if whole else accelerators
+    if not name.endswith(".toml") and _search("clusters", name) is None:
+        if _search("accelerators", name) is None:
+            message = f"`{name}` is neither a cluster nor an accelerator"
+            known = names("clusters") + names("accelerators")
+            raise InputError(message, hint=did_you_mean(name, known))
+        accelerator = load_accelerator(name)
+        notes = f"no cluster of this name: typical figures of the accelerator {accelerator.name}"
+        return typical_cluster(accelerator, notes=notes, source=accelerator.source, **size)
+    path = find("clusters", name)
+    table = _table(path, Cluster, CLUSTER_UNITS) | size
+    if "accelerator" not in table:
+        message = f"{path}: the key `accelerator` is missing"
+        raise InputError(
+            message, hint="name one: " + ", ".join(names("accelerators")[:4]) + ", ..."
+        )
+    accelerator = load_accelerator(_beside(path, table.pop("accelerator")))
+    fabric = load_fabric(_beside(path, table.pop("fabric", "unknown")))
+    full = _completed(accelerator, fabric, table, path)
+    return _convert(full, Cluster, path)
+
+
+def typical_cluster(
+    accelerator: Accelerator, fabric: Fabric | None = None, **given: Any
+) -> Cluster:
+    """Build a cluster from an accelerator's typical figures, noting what was assumed.
+
+    Args:
+        accelerator: The device.
+        fabric: The network between domains; by default the one its maker's clouds have.
+        **given: Fields of `Cluster` that are known; they win over the typical figures.
+
+    Returns:
+        The cluster, by default one scale-up domain.
+
+    Raises:
+        InputError: If it spans domains and the network rate is not known.
+    """
+    if fabric is None:
+        usual = {"Google": "dcn", "AWS": "efa"}.get(accelerator.vendor, "unknown")
+        fabric = load_fabric(usual)
+    return Cluster(**_completed(accelerator, fabric, given, None))
+
+
+def names(kind: str) -> list[str]:
+    """List what a kind has, the user's own included.
+
+    Args:
+        kind: "accelerators", "clusters", "fabrics", "models" or another sub-folder.
+
+    Returns:
+        The names, sorted; aliases are not listed.
+
+    Raises:
+        InputError: If no catalog folder has that kind.
+    """
+    found = [folder for folder in _folders(kind) if folder.is_dir()]
+    if not found:
+        kinds = [path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name[0] != "_"]
+        message = f"the catalog has no `{kind}`"
+        raise InputError(message, hint=did_you_mean(kind, kinds))
+    return sorted({_plain(path.stem) for folder in found for path in folder.glob("*.toml")})
+
+
+def load(kind: str, name: str, type_: type[T], units: Mapping[str, str] | None = None) -> T:
+    """Load one thing of any kind.
+
+    Args:
+        kind: The sub-folder to look in.
+        name: A name, an alias, or the path of a `.toml` file.
+        type_: The struct to build. A `name` left out of the file is the file's own.
+        units: Kind of quantity (see `scalewise.units`) by field, for fields written with a unit;
+            in a field that is a table, every value is read so.
+
+    Returns:
+        The struct.
+
+    Raises:
+        InputError: If it is not found, not TOML, or does not fit the struct.
+    """
+    path = find(kind, name)
+    version = path.stat().st_mtime_ns
+    key = (path, version, type_)
+    if key not in _LOADED:
+        _LOADED[key] = _convert(_table(path, type_, units or {}), type_, path)
+    found: T = _LOADED[key]
+    return found
+
+
+def find(kind: str, name: str) -> Path:
+    """Find the file of a name.
+
+    Args:
+        kind: The sub-folder to look in.
+        name: A name in any case, an alias, or a path that ends in `.toml`.
+
+    Returns:
+        The file.
+
+    Raises:
+        InputError: If there is none.
+    """
+    if name.endswith(".toml"):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            message = f"there is no file {path}"
+            raise InputError(message)
+        return path
+    found = _search(kind, name)
+    if found is None:
+        message = f"`{name}` is not in the catalog of {kind}"
+        raise InputError(message, hint=did_you_mean(name, names(kind)))
+    return found
+
+
+def _search(kind: str, name: str) -> Path | None:
+    """Look through the folders in order, for file names first and aliases second."""
+    folders = _folders(kind)
+    versions = tuple(f.stat().st_mtime_ns if f.is_dir() else 0 for f in folders)
+    return _search_version(tuple(folders), versions, _plain(name))
+
+
+@lru_cache(maxsize=1024)
+def _search_version(
+    folders: tuple[Path, ...], _versions: tuple[int, ...], wanted: str
+) -> Path | None:
+    """Search once as long as no file of the folders comes or goes."""
+    for folder in folders:
+        files = {_plain(path.stem): path for path in sorted(folder.glob("*.toml"))}
+        if wanted in files:
+            return files[wanted]
+        for path in files.values():
+            if wanted in map(_plain, _read(path).get("aliases", ())):
+                return path
+    return None
+
+
+def _folders(kind: str) -> list[Path]:
+    own = os.environ.get("SCALEWISE_CATALOG")
+    return ([Path(own).expanduser() / kind] if own else []) + [PACKAGE / kind]
+
+
+def _plain(name: str) -> str:
+    """Bring "H100 SXM_80GB" and "h100-sxm-80gb" together."""
+    return re.sub(r"[\s_]+", "-", name.strip().lower())
+
+
+def _beside(path: Path, name: Any) -> str:
+    """Read a relative path inside a file as relative to that file."""
+    if not isinstance(name, str):
+        message = f"{path}: `accelerator` and `fabric` are names or paths, not {name!r}"
+        raise InputError(message)
+    return str(path.parent / Path(name).expanduser()) if name.endswith(".toml") else name
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Parse a file, once as long as it does not change."""
+    return _read_version(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=512)
+def _read_version(path: Path, _version: int) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        message = f"{path} is not valid TOML: {error}"
+        raise InputError(message) from error
+    except UnicodeDecodeError as error:
+        message = f"{path} is not a text file in UTF-8"
+        raise InputError(message) from error
+
+
+def _table(path: Path, type_: type[msgspec.Struct], units: Mapping[str, str]) -> dict[str, Any]:
+    """Read a file, refuse keys the struct does not have, and turn quantities into SI."""
+    known = type_.__struct_fields__
+    table = {key: value for key, value in _read(path).items() if key != "aliases" or key in known}
+    for key in table:
+        if key not in known:
+            message = f"{path}: unknown key `{key}`"
+            raise InputError(message, hint=did_you_mean(key, known))
+    if "name" in known:
+        table.setdefault("name", path.stem)
+    return {key: _si(path, key, value, units.get(key)) for key, value in table.items()}
+
+
+def _si(path: Path, key: str, value: Any, unit: str | None) -> Any:
+    if unit is None:
+        return value
+    if isinstance(value, dict):
+        return {inner: _si(path, f"{key}.{inner}", each, unit) for inner, each in value.items()}
+    try:
+        number = parse(value, unit)
+    except InputError as error:
+        message = f"{path}: {key}: {error}"
+        raise InputError(message, hint=error.hint) from error
+    return int(number) if unit == "count" else number
+
+
+def _convert(table: Mapping[str, Any], type_: type[T], path: Path) -> T:
+    try:
+        return msgspec.convert(table, type_)
+    except msgspec.ValidationError as error:
+        # msgspec writes the place as `$.memory_bytes`; a reader of TOML knows no dollar sign.
+        message = f"{path}: " + re.sub(r"`[$][.]?(.*?)`", r"`\1`", str(error))
+        raise InputError(message) from error
+    except InputError as error:
+        message = f"{path}: {error}"
+        raise InputError(message, hint=error.hint) from error
+
+
+def _completed(
+    accelerator: Accelerator, fabric: Fabric, given: Mapping[str, Any], path: Path | None
+) -> dict[str, Any]:
+    """Add what a cluster does not say from its accelerator, noting every assumption."""
+    where = f"{path}: " if path else ""
+    assumptions: list[str] = list(given.get("assumptions", ()))
+    full: dict[str, Any] = {
+        "name": accelerator.name,
+        "scale_up_domain": accelerator.scale_up_domain,
+        "scale_up_bandwidth": accelerator.scale_up_bandwidth,
+        "scale_out_bandwidth": accelerator.scale_out_bandwidth,
+        **given,
+        "accelerator": accelerator,
+        "fabric": fabric,
+    }
+    full.setdefault("accelerators", full["scale_up_domain"])
+    if full["scale_up_bandwidth"] is None:
+        message = f"{where}the scale-up bandwidth of {accelerator.name} is not published"
+        raise InputError(message, hint="give scale_up_bandwidth in a cluster file")
+    if full["scale_out_bandwidth"] is None:
+        if full["accelerators"] > full["scale_up_domain"]:
+            message = (
+                f"{where}{full['accelerators']} {accelerator.name} span several domains of "
+                f"{full['scale_up_domain']}, and no network rate is known"
+            )
+            raise InputError(message, hint="give scale_out_bandwidth in a cluster file")
+        full["scale_out_bandwidth"] = full["scale_up_bandwidth"]
+        assumptions.append(
+            f"no network rate known for {accelerator.name}: the scale-up rate stands in, "
+            "which serves one domain only"
+        )
+    if "host_watts" not in full:
+        full["host_watts"] = HOST_SHARE * (accelerator.tdp_watts or 0.0)
+        if accelerator.tdp_watts is not None:
+            assumptions.append(
+                f"host power not known: {HOST_SHARE:.0%} of TDP assumed "
+                "(A100, H100, B200 hosts and GB300 racks: 24 to 59 %)"
+            )
+    if "network_watts" not in full:
+        full["network_watts"] = NETWORK_WATTS_PER_RATE * full["scale_out_bandwidth"]
+        assumptions.append("network power not known: 116 W per 400 Gbit/s assumed (H100 fabric)")
+    if "usd_per_hour" not in full:
+        low, high = accelerator.usd_per_hour_low, accelerator.usd_per_hour_high
+        full["usd_per_hour"] = accelerator.usd_per_hour
+        if accelerator.usd_per_hour is None and low and high:
+            # Prices spread by factors, so their middle is the geometric one: for H100 it gives
+            # 3.15 where the published median is 2.95.
+            full["usd_per_hour"] = (low * high) ** 0.5
+            assumptions.append(
+                f"price not settled: geometric middle of ${low:g} to ${high:g} per hour taken "
+                f"({accelerator.price_date})"
+            )
+    return full | {"assumptions": tuple(assumptions)}

@@ -1,0 +1,49 @@
+"""`scalewise calibrate`: fit the constants of chips, stacks and fabrics to measured runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option(
+    "--from", "sources", multiple=True, help="CSV of runs; may be repeated. Default: the shipped."
+)
+@click.option(
+    "-o",
+    "--output",
+    default="scalewise-catalog",
+    show_default=True,
+    help="Folder for the catalog files.",
+)
+@click.option("--quick", is_flag=True, help="Keep the intervals instead of refitting for them.")
+def calibrate(*, sources: tuple[str, ...], output: str, quick: bool) -> None:
+    """Fit constants to measured runs and write them as catalog files.
+
+    Use the result with SCALEWISE_CATALOG=FOLDER. Needs the extra `calibrate`.
+    """
+    from scalewise.evidence.fitting import calibrate as fit_all
+    from scalewise.evidence.runs import read_runs
+
+    runs = [run for path in (sources or (None,)) for run in read_runs(path)]
+    done = fit_all(
+        runs,
+        Path(output).expanduser(),
+        intervals=not quick,
+        progress=lambda text: click.echo(text, err=True),
+    )
+    import numpy as np
+
+    error = np.abs(np.expm1(done.fit.residuals_))
+    click.echo(
+        f"{len(done.fit.values_)} constants fitted to {len(done.table)} runs: median error "
+        f"{100 * float(np.median(error)):.1f} %, 90th percentile "
+        f"{100 * float(np.quantile(error, 0.9)):.1f} % in sample"
+    )
+    if done.fit.on_bounds_:
+        names = ", ".join(f"{owner} {name}" for _, owner, name in done.fit.on_bounds_)
+        click.echo(f"on their bounds, so not determined: {names}")
+    click.echo(f"wrote {len(done.files)} files below {output}")
+    click.echo(f"use them with: SCALEWISE_CATALOG={output} scalewise validate", err=True)

@@ -1,0 +1,88 @@
+"""What do all commands share? Where output goes, and how it is written.
+
+show(lambda out: print_estimate(e, out))     # on stdout; colours only where somebody sees them
+write("x.json", text)        # one sentence on stderr, none on stdout
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPE_WIDTH = 100
+"""Columns when stdout is no terminal and $COLUMNS is not set."""
+
+
+def show(draw: Callable[[Console], None]) -> None:
+    """Draw on stdout: in colour on a terminal, as lines without trailing blanks elsewhere.
+
+    Args:
+        draw: Prints to the console it is given.
+    """
+    if sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
+        from rich.console import Console
+
+        draw(Console(highlight=False, markup=False, emoji=False))
+        return
+    click.echo(drawn(draw, encoding=sys.stdout.encoding))
+
+
+def drawn(draw: Callable[[Console], None], *, encoding: str = "utf-8") -> str:
+    """Return as plain text what would be drawn.
+
+    Args:
+        draw: Prints to the console it is given.
+        encoding: Of where the text will go; it decides which characters bars are made of.
+    """
+    from rich.console import Console
+
+    asked = os.environ.get("COLUMNS", "")
+    width = int(asked) if asked.isdigit() and int(asked) > 0 else PIPE_WIDTH
+    page = _Page(encoding)
+    draw(Console(file=page, highlight=False, markup=False, emoji=False, width=width, no_color=True))
+    lines = (line.rstrip() for line in page.getvalue().splitlines())
+    return "\n".join(lines).strip("\n")
+
+
+class _Page(io.StringIO):
+    """A page in memory that knows where its text will go."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__()
+        self._encoding = encoding
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self._encoding
+
+
+def to_json(data: Any) -> str:
+    """Write JSON that people can read: indented, infinities as null."""
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+
+
+def write(path: str, text: str) -> None:
+    """Write a file, and say so on stderr."""
+    Path(path).expanduser().write_text(text, encoding="utf-8")
+    click.echo(f"wrote {path}", err=True)
+
+
+def light_numpy() -> None:
+    """Keep NumPy from starting a thread per core: nothing here multiplies matrices.
+
+    The threads cost as much CPU as a whole estimate. Only for commands that start no other
+    program, because the setting is inherited.
+    """
+    if "numpy" not in sys.modules:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

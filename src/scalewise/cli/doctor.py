@@ -1,0 +1,167 @@
+"""`scalewise doctor`: what is installed here, and what does it see? For bug reports.
+
+    scalewise doctor
+    scalewise doctor --json
+
+It never fails: what cannot be found out is reported as such. Nothing heavy is imported (versions
+come from package metadata), and nothing leaves the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from scalewise._version import __version__
+from scalewise.cli.common import show, to_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+CORE = ("numpy", "msgspec", "click", "rich")
+EXTRAS = {
+    "plotly": "plot",
+    "scipy": "calibrate",
+    "polars": "data",
+    "torch": "measure",
+    "starlette": "ui",
+    "submitit": "slurm",
+}
+"""Optional libraries, and the extra that installs each."""
+
+CATALOG = ("models", "accelerators", "clusters", "fabrics", "stacks", "calibrations")
+DEVICE_TOOLS = {
+    "nvidia-smi": ("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"),
+    "rocm-smi": ("--showproductname",),
+}
+TIMEOUT_SECONDS = 5.0
+
+
+@click.command(short_help="Describe this installation, for bug reports.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def doctor(*, as_json: bool) -> None:
+    """Describe this installation: versions, extras, devices, catalog. Attach it to bug reports."""
+    found = examine()
+    if as_json:
+        click.echo(to_json(found))
+    else:
+        show(lambda out: _draw(found, out))
+
+
+def examine() -> dict[str, Any]:
+    """Find out what is here.
+
+    Returns:
+        Versions, extras, devices and catalog as plain types; a failure is a sentence in its place.
+    """
+    return {
+        "scalewise": __version__,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+        "memory_bytes": _memory_bytes(),
+        "core": {name: _version(name) for name in CORE},
+        "extras": {name: _version(name) for name in EXTRAS},
+        "devices": {tool: _devices(tool) for tool in DEVICE_TOOLS},
+        "catalog": {kind: _entries(kind) for kind in CATALOG},
+        "user_catalog": _user_catalog(),
+    }
+
+
+def _version(name: str) -> str | None:
+    """Version of an installed distribution, without importing it."""
+    try:
+        return metadata.version(name)
+    except Exception:
+        # Broken metadata must not stop a diagnosis.
+        return None
+
+
+def _memory_bytes() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _devices(tool: str) -> list[str] | str:
+    """Lines that a vendor's tool prints about its devices, or why there are none."""
+    path = shutil.which(tool)
+    if path is None:
+        return "not on the path"
+    try:
+        done = subprocess.run(
+            [path, *DEVICE_TOOLS[tool]],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {TIMEOUT_SECONDS:g} s"
+    except OSError as error:
+        return f"cannot run: {error.strerror or error}"
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        return f"exit code {done.returncode}: {said[0] if said else 'no output'}"
+    return lines
+
+
+def _entries(kind: str) -> int | str:
+    from scalewise.catalog import names
+
+    try:
+        return len(names(kind))
+    except Exception as error:
+        # A broken catalog is a finding, not a failure.
+        return str(error)
+
+
+def _user_catalog() -> str | None:
+    own = os.environ.get("SCALEWISE_CATALOG")
+    if not own:
+        return None
+    folder = os.path.expanduser(own)  # noqa: PTH111 - Path.expanduser can raise
+    return own if os.path.isdir(folder) else f"{own} (no such folder)"  # noqa: PTH112
+
+
+def _draw(found: dict[str, Any], out: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from scalewise.units import format_bytes
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column()
+    memory = found["memory_bytes"]
+    rows = [
+        ("scalewise", found["scalewise"]),
+        ("python", f"{found['python']} ({found['executable']})"),
+        ("platform", found["platform"]),
+        ("cpus", f"{found['cpus'] or 'not known'}"),
+        ("memory", "not known" if memory is None else format_bytes(memory)),
+        *((name, version or "NOT INSTALLED") for name, version in found["core"].items()),
+    ]
+    for name, version in found["extras"].items():
+        missing = f"not installed (pip install 'scalewise[{EXTRAS[name]}]')"
+        rows.append((name, version or missing))
+    for tool, lines in found["devices"].items():
+        told = lines if isinstance(lines, str) else "\n".join(lines) or "no device"
+        rows.append((tool, told))
+    counts = ", ".join(f"{count} {kind}" for kind, count in found["catalog"].items())
+    rows.append(("catalog", counts))
+    rows.append(("user catalog", found["user_catalog"] or "none ($SCALEWISE_CATALOG is not set)"))
+    for name, value in rows:
+        table.add_row(name, Text(value))
+    out.print(table)

@@ -1,0 +1,82 @@
+"""What a user gets instead of a traceback: one sentence that names the field, and a hint.
+
+    raise InputError("tp = 3 does not divide heads = 32", hint="use tp 1, 2, 4, 8, 16 or 32")
+
+This file imports nothing else of scalewise.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ScalewiseError(Exception):
+    """Base of every error a user can cause or meet.
+
+    Attributes:
+        hint: What to try next, one sentence, or None.
+        exit_code: What the command line returns: 2 for wrong usage, 1 for anything that failed.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class InputError(ScalewiseError):
+    """The input is wrong: unknown name, bad unit, impossible mesh, unreadable file."""
+
+    exit_code = 2
+
+
+class MissingExtraError(ScalewiseError):
+    """A library of an optional extra is not installed."""
+
+    exit_code = 1
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a hint that names the closest known words.
+
+    Args:
+        word: What the user wrote.
+        known: The words that would have been accepted.
+
+    Returns:
+        "did you mean `x` or `y`?", or a short list of what exists.
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(word.lower(), names, n=3, cutoff=0.5)
+    if not close:
+        close = [name for name in names if word.lower() in name][:3]
+    if close:
+        return "did you mean " + " or ".join(f"`{name}`" for name in close) + "?"
+    shown = ", ".join(names[:8])
+    return f"known: {shown}" + (", ..." if len(names) > 8 else "")
+
+
+def require(module: str, extra: str) -> object:
+    """Import an optional library, or say which extra installs it.
+
+    Args:
+        module: The dotted name to import.
+        extra: The scalewise extra that carries it.
+
+    Returns:
+        The imported module.
+
+    Raises:
+        MissingExtraError: If it is not installed.
+    """
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"this needs the library `{module.split('.')[0]}`, which is not installed",
+            hint=f"pip install 'scalewise[{extra}]'",
+        ) from error

@@ -1,0 +1,1 @@
+"""Measured runs against estimates: validate, calibrate, leave out."""

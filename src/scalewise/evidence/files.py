@@ -1,0 +1,243 @@
+"""Write what a calibration learned as catalog files that say what they saw.
+
+    write_catalog(fit, memory, table, intervals, folder)
+
+Stack files keep their facts (frameworks, kernel, partition) and get new constants; chip files keep
+their kernel tables and get new GEMM shares; fabric files get what their family taught. Every
+fitted number carries its spread, and what the data did not determine is marked.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from scalewise.catalog import find, load_fabric, names
+from scalewise.chip import Calibration, load_chip
+from scalewise.evidence.parameters import CHIP, FABRIC, STACK
+from scalewise.fields import field_docs
+from scalewise.stack import Stack, load_stack
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scalewise.evidence.calibrate import Calibrator, Key
+    from scalewise.evidence.memory_fit import MemoryFit
+    from scalewise.evidence.table import RunTable
+
+# Constants that are stored as their complement.
+_COMPLEMENT = {
+    "tp_exposed": "tp_overlap",
+    "dp_exposed": "dp_overlap",
+    "shard_exposed": "shard_overlap",
+}
+
+# Beyond this spread (the prior's own) a constant is what we believed before, not what we saw.
+_UNDETERMINED = 0.9
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def struct_toml(struct: msgspec.Struct, notes: Mapping[str, str]) -> str:
+    """A struct as a commented TOML file; fields at their default are left out.
+
+    Args:
+        struct: What to write.
+        notes: Remarks by field, put behind the docstring above the key.
+    """
+    docs, lines, tables = field_docs(type(struct)), [], []
+    for field in msgspec.structs.fields(struct):
+        value = getattr(struct, field.name)
+        if value is None or (field.default is not msgspec.NODEFAULT and value == field.default):
+            continue
+        if field.name == "name":
+            continue
+        comment = docs.get(field.name, "") + notes.get(field.name, "")
+        text = textwrap.fill(comment, 98, initial_indent="# ", subsequent_indent="# ")
+        if isinstance(value, dict):
+            inner = [
+                f"{k} = {toml_value(v)}" + notes.get(f"{field.name}.{k}", "")
+                for k, v in value.items()
+            ]
+            tables.append("\n".join([text, f"[{field.name}]", *inner]))
+        else:
+            lines.append(f"{text}\n{field.name} = {toml_value(value)}")
+    return "\n".join(lines) + "\n" + "".join(f"\n{table}\n" for table in tables)
+
+
+def _note(fit: Calibrator, key: Key, prior_spread: float) -> str:
+    """How well a constant is determined, as a remark."""
+    spread = fit.spread_.get(key)
+    if spread is None:
+        return " Not fitted."
+    if key in fit.on_bounds_:
+        return " Fitted, on its bound."
+    if np.log(spread) > _UNDETERMINED * prior_spread:
+        return f" Prior: the runs hardly determine it (x/: {spread:.2f})."
+    return f" Fitted (x/: {spread:.2f})."
+
+
+def fitted_stack(
+    template: Stack,
+    fit: Calibrator,
+    memory: MemoryFit,
+    *,
+    interval: tuple[float, float],
+    fitted_on: str,
+) -> tuple[Stack, dict[str, str]]:
+    """A stack with the constants of a fit, and a remark for each of them."""
+    owner = template.constants_of or template.name
+    changes: dict[str, Any] = {"interval": interval, "fitted_on": fitted_on}
+    notes: dict[str, str] = {}
+    optional = {p.name: p for p in fit.optional()}
+    bounds: list[str] = []
+    for parameter in [*STACK, *(optional[name] for name in template.fits)]:
+        key = ("stack", owner, parameter.name)
+        value = fit.value(key, parameter, compiled=template.compiled)
+        field = _COMPLEMENT.get(parameter.name, parameter.name)
+        changes[field] = round_to(1.0 - value if field != parameter.name else value)
+        notes[field] = _note(fit, key, parameter.spread)
+        if key in fit.on_bounds_:
+            bounds.append(field)
+    for parameter_name in ("gradient_memory", "activation_factor", "logit_memory",
+                           "workspace_bytes"):  # fmt: skip
+        if (template.name, parameter_name) in memory.values_:
+            changes[parameter_name] = round_to(memory.values_[template.name, parameter_name])
+            notes[parameter_name] = " Fitted."
+    if template.name in memory.interval_:
+        low, high = memory.interval_[template.name]
+        changes["memory_interval"] = (round(low - 5e-3, 2), round(high, 2))
+    if (template.name, "workspace_bytes") in memory.values_:
+        # Measured peaks are what the allocator handed out: nothing is lost in them.
+        changes["fragmentation"] = 0.0
+    changes["on_bounds"] = tuple(bounds)
+    return msgspec.structs.replace(template, **changes), notes
+
+
+def round_to(value: float, digits: int = 5) -> float:
+    """Round to significant digits: what is stored is what is used."""
+    return float(f"{value:.{digits}g}")
+
+
+def fitted_chip(
+    architecture: str, fit: Calibrator, fitted_on: str, links: Mapping[Key, float]
+) -> tuple[Calibration, dict[str, str]]:
+    """A chip with the GEMM shares of a fit; kernel tables stay."""
+    chip = load_chip(architecture)
+    gemm, notes = dict(chip.gemm), {}
+    for parameter in CHIP:
+        key = ("chip", architecture, parameter.name)
+        family = parameter.name.removeprefix("gemm.")
+        share = fit.value(key, parameter, compiled=True)
+        # Narrow precisions are fitted relative to the 16-bit share.
+        gemm[family] = round_to(share if family == "bf16" else share * gemm["bf16"])
+        notes[parameter.name] = f"  #{_note(fit, key, parameter.spread)}"
+    link = ("chip", architecture, "link_efficiency")
+    return (
+        msgspec.structs.replace(
+            chip,
+            calibrated=True,
+            gemm=gemm,
+            link_efficiency=round_to(links.get(link, chip.link_efficiency), 3),
+            interval=(1.0, 1.0),
+            fitted_on=fitted_on,
+        ),
+        notes,
+    )
+
+
+def write_catalog(
+    fit: Calibrator,
+    memory: MemoryFit,
+    table: RunTable,
+    intervals: Mapping[str, tuple[float, float]],
+    folder: Path,
+    links: Mapping[Key, float],
+) -> list[Path]:
+    """Write stacks, calibrations and fabrics below `folder`.
+
+    Args:
+        fit: Constants of time.
+        memory: Constants of memory.
+        table: The runs they were fitted on.
+        intervals: 80 % interval of throughput by stack, as factors.
+        folder: A catalog folder; sub-folders are made.
+        links: Link efficiencies by chip, learned from collective timings.
+
+    Returns:
+        The files.
+    """
+    written: list[Path] = []
+
+    def put(kind: str, name: str, text: str) -> None:
+        path = folder / kind / f"{name}.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+        written.append(path)
+
+    owners = [stack.constants_of or stack.name for stack in table.stacks]
+    for name in names("stacks"):
+        template = load_stack(name)
+        seen = _seen(table, np.array([o == (template.constants_of or name) for o in owners]), fit)
+        if template.name.startswith("generic"):
+            seen = "geometric mean of the fitted stacks of its kind and of the priors"
+        stack, notes = fitted_stack(
+            template,
+            fit,
+            memory,
+            interval=intervals.get(name, template.interval),
+            fitted_on=seen,
+        )
+        put("stacks", name, struct_toml(stack, notes))
+    chips = [plan.cluster.accelerator.architecture for plan in table.plans]
+    for name in sorted(set(chips)):
+        seen = _seen(table, np.array([chip == name for chip in chips]), fit)
+        chip, notes = fitted_chip(name, fit, seen, links)
+        put("calibrations", name, struct_toml(chip, notes))
+    for name in names("fabrics"):
+        fabric = load_fabric(name)
+        changes, notes = {}, {}
+        for parameter in FABRIC:
+            key = ("fabric", fabric.family or name, parameter.name)
+            if key in fit.values_:
+                changes[parameter.name] = round_to(fit.values_[key])
+                notes[parameter.name] = _note(fit, key, parameter.spread)
+        if changes:
+            text = struct_toml(msgspec.structs.replace(fabric, **changes), notes)
+            put("fabrics", name, _aliases("fabrics", name) + text)
+    return written
+
+
+def _aliases(kind: str, name: str) -> str:
+    """The line of aliases that the present file has: structs do not carry it."""
+    table = tomllib.loads(find(kind, name).read_text(encoding="utf-8"))
+    return f"aliases = {toml_value(table['aliases'])}\n" if "aliases" in table else ""
+
+
+def _seen(table: RunTable, rows: Any, fit: Calibrator) -> str:
+    """What a constant was fitted on, in words."""
+    if not np.any(rows):
+        return "no run of its own"
+    part = table.select(rows)
+    sources = sorted({run.source for run in part.runs})
+    error = np.abs(fit.predict(part) / part.measured - 1.0)
+    return (
+        f"{len(part)} published runs of {', '.join(sources)}; "
+        f"median error {100 * float(np.nanmedian(error)):.1f} % in sample"
+    )

@@ -1,0 +1,119 @@
+"""The constants that a calibration may move, each with a prior from physics or microbenchmarks.
+
+A parameter belongs to a chip architecture, a software stack, or a fabric; there is none per row
+and none per source. Priors are log-normal: `spread` is the standard deviation of the logarithm.
+After a fit almost every overhead can hide in another one, so the priors are what keeps constants
+physical; their sources stand beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Scope = Literal["chip", "stack", "fabric"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One constant: where it lives, what we believe before seeing runs, and its hard limits."""
+
+    name: str
+    """The field of Calibration, Stack or Fabric that it sets."""
+    scope: Scope
+    """What it is a property of."""
+    prior: float
+    """Belief before the fit."""
+    eager: float | None = None
+    """Belief for eager stacks, if it differs."""
+    spread: float = 0.3
+    """Standard deviation of the prior's logarithm."""
+    low: float
+    """Hard lower limit."""
+    high: float
+    """Hard upper limit."""
+
+
+CHIP = (
+    Parameter(name="gemm.bf16", scope="chip", prior=0.70, spread=0.12, low=0.3, high=0.97),
+    # Relative to the 16-bit share: what limits a chip (power, feeding) limits every precision.
+    Parameter(name="gemm.fp8", scope="chip", prior=0.95, spread=0.08, low=0.5, high=1.3),
+    Parameter(name="gemm.fp4", scope="chip", prior=0.75, spread=0.15, low=0.3, high=1.3),
+)
+
+# Prior of the 16-bit share by architecture: best shapes of brute-force searches (maximum
+# achievable matmul FLOPS, stas00/ml-engineering) times 0.87, which training steps sustain of it.
+# Systolic TPUs hold their clock: their published utilisation leaves little room below 0.75.
+CHIP_PRIORS = {
+    "ampere": 0.869 * 0.87, "hopper": 0.803 * 0.87, "blackwell": 0.786 * 0.87,
+    "cdna3": 0.604 * 0.87, "cdna4": 0.680 * 0.87, "gaudi2": 0.969 * 0.87, "gaudi3": 0.741 * 0.87,
+    "tpu-v3": 0.75, "tpu-v4": 0.75, "tpu-v5e": 0.75, "tpu-v5p": 0.75, "tpu-v6e": 0.75,
+    "tpu-7x": 0.75,
+}  # fmt: skip
+
+STACK = (
+    # Fused kernels stay near the minimum; eager code makes a pass per operation and casts.
+    Parameter(
+        name="memory_traffic", scope="stack", prior=1.5, eager=3.0, spread=0.4, low=0.7, high=9.0
+    ),
+    # Some 100 (fused) to 300 (eager) launches per layer and micro step at about 10 us.
+    Parameter(
+        name="host_layer_seconds",
+        scope="stack",
+        prior=1.0e-3,
+        eager=3.0e-3,
+        spread=0.5,
+        low=5e-5,
+        high=8e-3,
+    ),
+    # Relative to the isolated kernel: 1 if the stack uses that kernel as it is.
+    Parameter(name="attention_forward", scope="stack", prior=0.9, spread=0.25, low=0.2, high=1.5),
+    Parameter(name="attention_backward", scope="stack", prior=0.9, spread=0.25, low=0.2, high=1.5),
+    # NCCL holds some SMs and memory bandwidth; 0.4-0.6 seen with FSDP1, 0 would be free.
+    Parameter(name="contention", scope="stack", prior=0.4, spread=0.4, low=0.02, high=1.0),
+    Parameter(
+        name="tp_exposed", scope="stack", prior=0.4, eager=0.8, spread=0.5, low=0.02, high=1.0
+    ),
+    Parameter(
+        name="dp_exposed", scope="stack", prior=0.4, eager=0.7, spread=0.4, low=0.05, high=1.0
+    ),
+    Parameter(
+        name="shard_exposed", scope="stack", prior=0.4, eager=0.7, spread=0.4, low=0.05, high=1.0
+    ),
+    # Add into an fp32 buffer: read and write 4 bytes, read 2.
+    Parameter(
+        name="gradient_bytes", scope="stack", prior=4.0, eager=6.0, spread=0.5, low=0.5, high=20.0
+    ),
+    # An unfused fp32 softmax loss moves about 32 bytes per logit, a fused one 8 to 12.
+    Parameter(
+        name="logit_bytes", scope="stack", prior=14.0, eager=30.0, spread=0.4, low=4.0, high=90.0
+    ),
+    # AdamW reads and writes 12 bytes of state, reads the gradient, writes the weight: 30.
+    Parameter(name="optimizer_bytes", scope="stack", prior=36.0, spread=0.25, low=20.0, high=120.0),
+    Parameter(name="step_seconds", scope="stack", prior=1.0e-2, spread=0.7, low=1e-4, high=8e-2),
+    # 0.4-1.7 % of the step per doubling of nodes in published weak scaling.
+    Parameter(name="straggler", scope="stack", prior=0.002, spread=0.5, low=2e-4, high=0.02),
+)
+
+# Only for stacks whose file lists them under `fits`.
+OPTIONAL = (
+    Parameter(name="selective_share", scope="stack", prior=0.6, spread=0.3, low=0.05, high=1.0),
+    Parameter(
+        name="pipeline_host_seconds", scope="stack", prior=1.3e-3, spread=0.5, low=1e-5, high=5e-3
+    ),
+    Parameter(name="bucket_bytes", scope="stack", prior=2e9, spread=0.7, low=2e7, high=2e10),
+)
+
+# By family of fabrics. What one call costs (NIC latency, launch, efficiency) is learned from
+# microbenchmarks; what a thousand ranks do to each other only shows in training runs.
+FABRIC = (
+    Parameter(
+        name="ring_step_seconds", scope="fabric", prior=3e-5, spread=0.6, low=1e-6, high=2e-4
+    ),
+    # 35 % of communication time per doubling if nothing else slowed published weak scaling.
+    Parameter(name="congestion", scope="fabric", prior=0.2, spread=0.6, low=1e-3, high=0.8),
+    # All NICs of a node add up in nccl-tests (381 of 400 GB/s on four EFA nodes).
+    Parameter(name="rail_scaling", scope="fabric", prior=1.0, spread=0.15, low=0.2, high=1.0),
+    # 1 if NCCL's constants hold; FSDP weak scaling alone gave 0.7.
+    Parameter(name="latency_factor", scope="fabric", prior=0.8, spread=0.3, low=0.2, high=2.5),
+)

@@ -1,0 +1,358 @@
+"""Measured runs: published ones that ship with scalewise, or any file with the same columns.
+
+    runs = read_runs()                    # the shipped table
+    run = runs[0]
+    run.tokens_per_second, run.plan()     # measured; (model, cluster, workload, strategy)
+
+A run says what was stated and nothing more. `plan()` turns it into nouns, lists every default it
+had to choose, and refuses with a reason when something a prediction needs is absent.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scalewise.catalog import load_accelerator, load_fabric, typical_cluster
+from scalewise.cluster import Cluster
+from scalewise.errors import InputError, ScalewiseError
+from scalewise.model import Convention, Mla, Model, Moe
+from scalewise.strategy import Strategy
+from scalewise.workload import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+SHIPPED = Path(__file__).parent.parent / "catalog" / "runs" / "runs.csv"
+
+# Columns without which a row cannot be read at all.
+REQUIRED = ("accelerator", "accelerators")
+
+# Latent attention of the only family in the table (DeepSeek-V3, arXiv 2412.19437, section 4.2).
+DEEPSEEK_MLA = Mla(query_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
+
+# Windows of the two patterns in the table: GPT-OSS and Gemma 2 alternate, Gemma 3 has 5 of 6.
+WINDOWS = {"sliding-alternate": (128, 1 / 2), "sliding-5of6": (1024, 5 / 6)}
+
+
+# Frameworks whose recipes use the distributed optimizer.
+MEGATRON_FRAMEWORKS = ("nemo", "megatron-bridge", "megatron-core", "nemo-neuron")
+
+# Frameworks whose only sharded data parallelism is PyTorch's FSDP.
+FSDP_FRAMEWORKS = ("llm-foundry", "composer", "torchtitan")
+
+
+class UnsupportedError(ScalewiseError):
+    """A run that cannot be predicted, with the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run as nouns."""
+
+    model: Model
+    cluster: Cluster
+    workload: Workload
+    strategy: Strategy
+    defaults: tuple[str, ...]
+    """What the row does not state and was chosen for it."""
+
+
+class Run:
+    """One measured row; columns as in the runs table, blank cells as None."""
+
+    def __init__(self, row: dict[str, str], line: int) -> None:
+        self.row = {key: value.strip() for key, value in row.items() if key and value}
+        self.line = line
+
+    def text(self, column: str) -> str | None:
+        """A cell as text, None when blank."""
+        return self.row.get(column) or None
+
+    def number(self, column: str) -> float | None:
+        """A cell as a number, None when blank.
+
+        Raises:
+            InputError: If it is not a number.
+        """
+        text = self.text(column)
+        if text is None:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not abs(value) < float("inf"):
+            raise InputError(
+                f"line {self.line}: {column} = {text!r} is not a number",
+                hint="numbers are plain SI, blank means not stated",
+            )
+        return value
+
+    def count(self, column: str) -> int | None:
+        """A cell as a whole number, None when blank."""
+        value = self.number(column)
+        if value is not None and value != int(value):
+            raise InputError(
+                f"line {self.line}: {column} = {value} is not a whole number",
+                hint="degrees and shapes are counts",
+            )
+        return None if value is None else int(value)
+
+    def flag(self, column: str) -> bool | None:
+        """A cell as true or false, None when blank."""
+        text = self.text(column)
+        return None if text is None else text.lower() in ("true", "1", "yes")
+
+    @property
+    def id(self) -> str:
+        """The row's key."""
+        return self.text("id") or f"line-{self.line}"
+
+    @property
+    def source(self) -> str:
+        """Who published it."""
+        return self.text("source") or "unnamed"
+
+    @property
+    def framework(self) -> str | None:
+        """Software, if stated."""
+        return self.text("framework")
+
+    @property
+    def quality(self) -> str:
+        """The grade of the row; rows of the user's own are taken as ok."""
+        return self.text("quality") or "ok"
+
+    @property
+    def dense(self) -> bool:
+        """Whether every layer is an ordinary attention + MLP block."""
+        return self.text("experts") is None and self.text("attention") not in (
+            "mla",
+            "hybrid-mamba",
+        )
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Measured tokens/s per accelerator; from step time or TFLOP/s where only these are given.
+
+        TFLOP/s are turned back only where the source states which FLOPs it counted.
+        """
+        stated = self.number("tokens_per_second_per_accelerator")
+        if stated:
+            return stated
+        seconds, batch = self.number("step_seconds"), self.number("global_batch")
+        sequence, count = self.number("seq_len"), self.number("accelerators")
+        if seconds and batch and sequence and count:
+            return batch * sequence / seconds / count
+        tflops, basis = self.number("tflops_per_accelerator"), self.text("tflops_basis")
+        if tflops and sequence and basis in ("model-causal", "model-full"):
+            model = self.model([])
+            convention: Convention = "causal" if basis == "model-causal" else "palm"
+            return tflops * 1e12 / model.training_flops(int(sequence), convention)
+        return None
+
+    @property
+    def memory_bytes(self) -> float | None:
+        """Measured peak memory, bytes."""
+        value = self.number("memory_gb")
+        return None if value is None else value * 1e9
+
+    def _needed(self, column: str) -> int:
+        value = self.count(column)
+        if value is None:
+            raise UnsupportedError(f"{column} is not stated")
+        return value
+
+    def model(self, defaults: list[str]) -> Model:
+        """The model of the row's architecture columns."""
+        layers, hidden = self._needed("layers"), self._needed("hidden")
+        heads = self._needed("heads")
+        attention = self.text("attention") or "full"
+        if attention == "hybrid-mamba":
+            raise UnsupportedError("hybrid Mamba layers are not modelled")
+        vocab = self.count("vocab")
+        if vocab is None:
+            vocab = 32000
+            defaults.append("vocab 32000 (not stated)")
+        window, share = WINDOWS.get(attention, (None, 0.0))
+        experts = self.count("experts")
+        moe = None
+        if experts:
+            moe = Moe(
+                experts=experts,
+                experts_per_token=self._needed("experts_per_token"),
+                ffn=self.count("moe_ffn_hidden") or self._needed("ffn_hidden"),
+                shared_experts=self.count("shared_experts") or 0,
+                layers=self.count("moe_layers") or layers,
+            )
+        ffn = self.count("ffn_hidden") or (moe.ffn if moe else None)
+        if ffn is None:
+            raise UnsupportedError("ffn_hidden is not stated")
+        learned = self.source == "llm-foundry"
+        return Model(
+            name=self.text("model") or self.id,
+            layers=layers,
+            hidden=hidden,
+            heads=heads,
+            kv_heads=self.count("kv_heads") or heads,
+            head_dim=self.count("head_dim") or hidden // heads,
+            ffn=ffn,
+            gated=bool(self.flag("gated_mlp")),
+            vocab=vocab,
+            tied=bool(self.flag("tied_embeddings")),
+            positions="learned" if learned else "rotary",
+            max_positions=(self.count("seq_len") or 0) if learned else 0,
+            window=window,
+            windowed_layers=round(share * layers),
+            moe=moe,
+            mla=DEEPSEEK_MLA if attention == "mla" else None,
+            source=self.text("source_ref") or self.source,
+        )
+
+    def cluster(self, defaults: list[str]) -> Cluster:
+        """The cluster of the row: stated figures, else those typical of the accelerator."""
+        name, count = self.text("accelerator"), self._needed("accelerators")
+        if name is None:
+            raise UnsupportedError("accelerator is not stated")
+        domain, rate = self.count("scaleup_domain"), self.number("scaleout_gbps")
+        # The column speaks of the network between domains; slices of a TPU are joined by DCN.
+        fabric = {None: "unknown", "ici": "dcn"}.get(self.text("fabric"), self.text("fabric"))
+        cluster = _cluster(name, count, domain, rate, str(fabric))
+        if rate is None and cluster.nodes > 1:
+            defaults.append("network rate typical of the accelerator (not stated)")
+        return cluster
+
+    def strategy(self, defaults: list[str]) -> Strategy:
+        """The parallelization of the row."""
+        micro_batch = self.count("micro_batch")
+        if micro_batch is None:
+            micro_batch = 1
+            defaults.append("micro batch 1 (not stated)")
+        sharding = self.text("sharding")
+        replicate, shard = self.count("dp_replicate"), self.count("dp_shard")
+        tp, pp, cp = (self.count(name) or 1 for name in ("tp", "pp", "cp"))
+        if replicate is None and shard is None:
+            ranks = self._needed("accelerators") // (tp * pp * cp)
+            replicate, shard = (1, ranks) if sharding in ("zero1", "zero3") else (ranks, 1)
+            defaults.append(f"{ranks} data-parallel ranks (derived)")
+        replicate, shard = replicate or 1, shard or 1
+        if sharding is None:
+            # Megatron's recipes shard the optimizer; elsewhere nothing is known.
+            sharding = "zero1" if self.framework in MEGATRON_FRAMEWORKS else "ddp"
+            defaults.append(f"sharding {sharding} (not stated)")
+            if sharding == "zero1":
+                replicate, shard = 1, replicate * shard
+        kind = {"hsdp": "zero3", "fsdp": "zero3"}.get(sharding, sharding)
+        # FSDP's SHARD_GRAD_OP is tabled as ZeRO-2: parameters are sharded between steps and
+        # gathered once, in forward.
+        grad_op = kind == "zero2" and self.framework in FSDP_FRAMEWORKS
+        if kind == "ddp":
+            replicate, shard = replicate * shard, 1
+        recompute = self.text("recompute") or "unknown"
+        if recompute == "unknown":
+            recompute = "none"
+        sequence_parallel = self.flag("sequence_parallel")
+        if sequence_parallel is None:
+            sequence_parallel = True
+            if tp > 1:
+                defaults.append("sequence parallelism on (not stated)")
+        chunks = (self.count("virtual_stages") or 1) if pp > 1 else 1
+        pure = "MP-mode PURE" in (self.text("notes") or "")
+        return Strategy(
+            dp_replicate=replicate,
+            dp_shard=shard,
+            sharding="zero3" if grad_op else kind,  # type: ignore[arg-type]
+            reshard=not grad_op,
+            tp=tp,
+            sequence_parallel=sequence_parallel,
+            cp=cp,
+            pp=pp,
+            virtual_stages=chunks,
+            schedule="interleaved" if chunks > 1 else "1f1b",
+            ep=self.count("ep") or 1,
+            micro_batch=micro_batch,
+            recompute=recompute,  # type: ignore[arg-type]
+            compiled=self.flag("compiled"),
+            reduce_precision="bf16" if pure else None,
+        )
+
+    @property
+    def states_recompute(self) -> bool:
+        """Whether the row says what was recomputed."""
+        return self.text("recompute") in ("none", "selective", "full")
+
+    def plan(self) -> Plan:
+        """Turn the row into nouns.
+
+        Raises:
+            UnsupportedError: If it states too little, or something scalewise does not model.
+            InputError: If it contradicts itself.
+        """
+        defaults: list[str] = []
+        precision = self.text("precision") or "bf16"
+        workload = Workload(
+            sequence=self._needed("seq_len"),
+            global_batch=self._needed("global_batch"),
+            precision=precision,  # type: ignore[arg-type]
+        )
+        plan = Plan(
+            model=self.model(defaults),
+            cluster=self.cluster(defaults),
+            workload=workload,
+            strategy=self.strategy(defaults),
+            defaults=tuple(defaults),
+        )
+        plan.strategy.check_mesh(plan.cluster.accelerators)
+        return plan
+
+
+@lru_cache(maxsize=4096)
+def _cluster(
+    name: str, count: int, domain: int | None, rate_gbps: float | None, fabric: str
+) -> Cluster:
+    """A cluster as a run states it; many rows share one."""
+    accelerator = load_accelerator(name)
+    given: dict[str, object] = {"accelerators": count}
+    if domain:
+        given["scale_up_domain"] = domain
+    if rate_gbps:
+        given["scale_out_bandwidth"] = rate_gbps * 1e9 / 8
+    return typical_cluster(accelerator, load_fabric(fabric), **given)
+
+
+def read_runs(path: str | Path | None = None) -> list[Run]:
+    """Read a table of runs.
+
+    Args:
+        path: A CSV file with the columns of the shipped one, or None for the shipped one.
+
+    Raises:
+        InputError: If it cannot be read, or lacks the columns a run needs.
+    """
+    file = SHIPPED if path is None else Path(path)
+    try:
+        with file.open(newline="", encoding="utf-8") as stream:
+            reader = csv.DictReader(stream)
+            header = reader.fieldnames or []
+            missing = [name for name in REQUIRED if name not in header]
+            if missing:
+                raise InputError(
+                    f"{file} has no column {missing[0]!r}",
+                    hint="see `scalewise validate --help` for the columns",
+                )
+            return [Run(row, line) for line, row in enumerate(_rows(reader), start=2)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(
+            f"{file} cannot be read as a CSV table: {error}",
+            hint="give a CSV file with the columns of the shipped runs",
+        ) from error
+
+
+def _rows(reader: csv.DictReader[str]) -> Iterable[dict[str, str]]:
+    """Rows with surplus cells dropped: a stray comma in a note must not lose the table."""
+    for row in reader:
+        yield {key: value for key, value in row.items() if isinstance(key, str) and value}

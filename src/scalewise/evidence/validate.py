@@ -1,0 +1,270 @@
+"""Predicted against measured: row by row, source by source.
+
+    v = validate(read_runs())
+    v.rows[0].error, v.by_source()["llm-foundry"].median_error
+
+Every row gets a verdict: predicted with its error, infeasible or unsupported with the reason.
+Nothing is dropped silently, and no row is judged by anything but stated facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from scalewise.errors import ScalewiseError
+from scalewise.evidence.table import completed_plan
+from scalewise.step.estimate import estimate
+
+if TYPE_CHECKING:
+    from scalewise.evidence.leave_out import LeftOut
+    from scalewise.evidence.runs import Run
+    from scalewise.evidence.table import RunTable
+    from scalewise.numeric import Array
+    from scalewise.step.result import Estimate
+
+Status = Literal["ok", "infeasible", "unsupported", "unmeasured"]
+
+JUDGED_QUALITIES = ("ok", "vendor-expected")
+"""Grades of rows that count in the headline: complete, and consistent with themselves."""
+
+# Predictions closer than this are one: repeats of a run differ by about 1 % (FSDP tables) and
+# ZeRO-0/1 twins of a sweep by 1.1 % in the median.
+NEAR_TIE = 0.015
+
+SWEEP_SIZE = 5
+"""Rows from which a ranking within a sweep is judged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """One row: what was measured, what we say, and how far apart."""
+
+    id: str
+    source: str
+    status: Status
+    quality: str
+    dense: bool
+    stack: str | None = None
+    """Software constants used."""
+    strategy: str | None = None
+    measured_tokens_per_second: float | None = None
+    """Per accelerator."""
+    predicted_tokens_per_second: float | None = None
+    """Per accelerator."""
+    low: float | None = None
+    high: float | None = None
+    """80 % interval of the prediction."""
+    error: float | None = None
+    """Predicted over measured, minus 1."""
+    memory_gb_measured: float | None = None
+    memory_gb_predicted: float | None = None
+    """GB (1e9 bytes) on the fullest rank."""
+    reason: str | None = None
+    """Why it is infeasible or unsupported."""
+    defaults: tuple[str, ...] = ()
+    """What the row does not state and was chosen for it."""
+    group: tuple[Any, ...] = ()
+    """Model, accelerator, count and precision: rows of one group differ in layout only."""
+    simplicity: tuple[float, ...] = ()
+    """Stages, tensor degree and memory: what decides between near-ties."""
+
+    @property
+    def judged(self) -> bool:
+        """Whether it counts in the headline: dense, well graded, measured and predicted."""
+        return self.error is not None and self.dense and self.quality in JUDGED_QUALITIES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Errors of a set of rows. Shares, not percent."""
+
+    count: int
+    """Rows with a prediction and a measurement."""
+    unsupported: int
+    infeasible: int
+    median_error: float | None
+    """Of the absolute error."""
+    p90_error: float | None
+    bias: float | None
+    """Median of the signed error."""
+    coverage: float | None
+    """Share of rows inside their 80 % interval."""
+    rank_correlation: float | None
+    """Spearman within groups that differ in layout only, mean over groups."""
+    regret: float | None
+    """What the layout we would have picked loses against the best measured, mean over groups."""
+    memory_count: int
+    memory_median_error: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """All verdicts, and their summaries."""
+
+    rows: list[Verdict]
+
+    def judged(self) -> list[Verdict]:
+        """The rows of the headline."""
+        return [row for row in self.rows if row.judged]
+
+    def overall(self) -> Summary:
+        """Summary of the headline rows."""
+        return summarise([r for r in self.rows if r.dense and r.quality in JUDGED_QUALITIES])
+
+    def by_source(self) -> dict[str, Summary]:
+        """Summary of every source, all of its grades."""
+        names = sorted({row.source for row in self.rows})
+        return {name: summarise([r for r in self.rows if r.source == name]) for name in names}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain types, for JSON."""
+        rows = []
+        for row in self.rows:
+            plain = asdict(row)
+            for key in ("group", "simplicity"):
+                plain.pop(key)
+            rows.append({**plain, "defaults": list(row.defaults)})
+        return {
+            "rows": rows,
+            "overall": asdict(self.overall()),
+            "sources": {name: asdict(summary) for name, summary in self.by_source().items()},
+        }
+
+
+def validate(runs: Iterable[Run]) -> Validation:
+    """Predict every run with the shipped constants."""
+    return Validation(rows=[judge(run) for run in runs])
+
+
+def judge(run: Run) -> Verdict:
+    """The verdict on one run."""
+    verdict = Verdict(
+        id=run.id, source=run.source, status="unsupported", quality=run.quality, dense=run.dense
+    )
+    try:
+        measured, memory = run.tokens_per_second, run.memory_bytes
+        plan, stack = completed_plan(run)
+        result = estimate(plan.model, plan.cluster, plan.workload, plan.strategy, stack=stack)
+    except ScalewiseError as error:
+        return replace(verdict, reason=str(error))
+    rate = result.tokens_per_second_per_accelerator
+    status: Status = "ok" if measured else "unmeasured"
+    return replace(
+        verdict,
+        status=status if result.feasible else "infeasible",
+        stack=stack.name,
+        strategy=str(plan.strategy),
+        measured_tokens_per_second=measured,
+        predicted_tokens_per_second=rate,
+        low=result.low,
+        high=result.high,
+        error=rate / measured - 1.0 if measured else None,
+        memory_gb_measured=None if memory is None else memory / 1e9,
+        memory_gb_predicted=result.memory_bytes / 1e9,
+        reason=result.infeasible,
+        defaults=plan.defaults,
+        group=_group(run, result),
+        simplicity=(plan.strategy.pp, plan.strategy.tp, result.memory_bytes),
+    )
+
+
+def _group(run: Run, result: Estimate) -> tuple[Any, ...]:
+    """What rows share that differ in layout only."""
+    workload = result.workload
+    return (run.source, result.model.name, result.cluster.accelerator.name,
+            result.cluster.accelerators, workload)  # fmt: skip
+
+
+def with_left_out(validation: Validation, table: RunTable, out: LeftOut) -> Validation:
+    """The same verdicts, with predictions by fits that had not seen the row's source."""
+    place = {run.id: row for row, run in enumerate(table.runs)}
+    rows = []
+    for verdict in validation.rows:
+        row = place.get(verdict.id)
+        measured = verdict.measured_tokens_per_second
+        if row is not None and measured:
+            rate = float(out.predicted[row])
+            verdict = replace(
+                verdict,
+                predicted_tokens_per_second=rate,
+                low=float(out.low[row]),
+                high=float(out.high[row]),
+                error=rate / measured - 1.0,
+            )
+        rows.append(verdict)
+    return Validation(rows=rows)
+
+
+def summarise(rows: Sequence[Verdict]) -> Summary:
+    """Errors, coverage, ranking and regret of a set of rows."""
+    measured = [row for row in rows if row.error is not None]
+    error = np.array([row.error for row in measured], dtype=float)
+    inside = [
+        row.low <= row.measured_tokens_per_second <= row.high  # type: ignore[operator]
+        for row in measured
+    ]
+    memory = np.array(
+        [
+            row.memory_gb_predicted / row.memory_gb_measured - 1.0
+            for row in rows
+            if row.memory_gb_measured and row.memory_gb_predicted
+        ]
+    )
+    correlation, regret = _ranking(measured)
+    some = len(error) > 0
+    return Summary(
+        count=len(measured),
+        unsupported=sum(row.status == "unsupported" for row in rows),
+        infeasible=sum(row.status == "infeasible" for row in rows),
+        median_error=float(np.median(np.abs(error))) if some else None,
+        p90_error=float(np.quantile(np.abs(error), 0.9)) if some else None,
+        bias=float(np.median(error)) if some else None,
+        coverage=float(np.mean(inside)) if some else None,
+        rank_correlation=correlation,
+        regret=regret,
+        memory_count=len(memory),
+        memory_median_error=float(np.median(np.abs(memory))) if len(memory) else None,
+    )
+
+
+def _ranking(rows: Sequence[Verdict]) -> tuple[float | None, float | None]:
+    """Mean Spearman correlation and mean regret over groups that differ in layout only."""
+    groups: dict[tuple[Any, ...], list[Verdict]] = {}
+    for row in rows:
+        groups.setdefault(row.group, []).append(row)
+    large = [
+        group for group in groups.values() if len({row.strategy for row in group}) >= SWEEP_SIZE
+    ]
+    if not large:
+        return None, None
+    correlations = [
+        spearman(
+            np.array([row.predicted_tokens_per_second for row in group], dtype=float),
+            np.array([row.measured_tokens_per_second for row in group], dtype=float),
+        )
+        for group in large
+    ]
+    return float(np.mean(correlations)), float(np.mean([regret_of(group) for group in large]))
+
+
+def spearman(a: Array, b: Array) -> float:
+    """Rank correlation; ties get their order."""
+    ranks = [np.argsort(np.argsort(values)).astype(float) for values in (a, b)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def regret_of(group: Sequence[Verdict]) -> float:
+    """What the layout we would pick loses against the best measured, as a share of the best.
+
+    We pick the best prediction; among near-ties, fewer pipeline stages, then a smaller tensor
+    degree, then less memory: what is equally fast should be simple.
+    """
+    top = max(row.predicted_tokens_per_second or 0.0 for row in group)
+    near = [r for r in group if (r.predicted_tokens_per_second or 0.0) >= (1.0 - NEAR_TIE) * top]
+    pick = min(near, key=lambda row: row.simplicity)
+    best = max(row.measured_tokens_per_second or 0.0 for row in group)
+    return 1.0 - (pick.measured_tokens_per_second or 0.0) / best

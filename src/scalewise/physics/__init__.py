@@ -1,0 +1,1 @@
+"""Pure functions on floats or arrays: kernels, collectives, power, money. SI units."""

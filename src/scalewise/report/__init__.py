@@ -1,0 +1,1 @@
+"""Views of results: tables, worked examples, pages. Nothing here computes."""

@@ -1,0 +1,1 @@
+"""One training step: what each technique adds, what overlaps what, and what it all costs."""

@@ -1,0 +1,171 @@
+"""What one layer, the head and the optimizer compute: kernels of one rank, in seconds.
+
+    layer = layer_compute(case)
+    layer.gemm_forward, layer.attention_backward ...
+
+All of it is per tensor-parallel rank and per micro step; nothing here communicates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scalewise.numeric import Array, Num
+from scalewise.physics.compute import attention_seconds, gemm_seconds
+from scalewise.step.case import Case
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerCompute:
+    """Kernel times of one layer and one micro step on one rank, seconds."""
+
+    gemm_forward: Num
+    gemm_backward: Num
+    attention_forward: Num
+    attention_backward: Num
+    memory_forward: Num
+    """Norms, residuals, rotary, activation, casts."""
+    memory_backward: Num
+    gradient: Num
+    """Flatten, cast and accumulate the layer's gradients."""
+    recompute: Num
+    """Forward work that backward repeats."""
+
+    @property
+    def forward(self) -> Num:
+        """All forward kernels."""
+        return self.gemm_forward + self.attention_forward + self.memory_forward
+
+    @property
+    def backward(self) -> Num:
+        """All backward kernels, without what is recomputed."""
+        backward = self.gemm_backward + self.attention_backward + self.memory_backward
+        return backward + self.gradient
+
+
+def tokens_per_rank(case: Case) -> Array:
+    """Tokens one rank works on in a micro step."""
+    return case.micro_batch * case.sequence / case.cp
+
+
+def _products(case: Case, tokens: Array) -> tuple[tuple[Array, Array], ...]:
+    """(columns, depth) of the four matrix products of a layer: qkv, out, up, down."""
+    up = (1.0 + case.gated) * case.ffn / case.tp
+    return (
+        ((case.query + 2.0 * case.key_value) / case.tp, case.hidden),
+        (case.hidden, case.query / case.tp),
+        (up, case.hidden),
+        (case.hidden, case.ffn / case.tp),
+    )
+
+
+def layer_compute(case: Case) -> LayerCompute:
+    """Price the kernels of one layer.
+
+    Backward of a product is two products: the gradient of its input (tokens x depth x columns)
+    and of its weight (columns x depth x tokens).
+    """
+    tokens = tokens_per_rank(case)
+    products = _products(case, tokens)
+    columns = np.stack([p[0] for p in products])
+    depths = np.stack([p[1] for p in products])
+    rows = np.broadcast_to(tokens, columns.shape)
+    times = gemm_seconds(
+        np.concatenate([rows, rows, columns]),
+        np.concatenate([columns, depths, depths]),
+        np.concatenate([depths, columns, rows]),
+        rate=case.rate,
+        units=case.units,
+        memory_rate=case.memory_rate,
+        element_bytes=case.matmul_bytes,
+    )
+    assert isinstance(times, np.ndarray)
+    gemm_forward = times[0] + times[1] + times[2] + times[3]
+    gemm_backward = (times[4] + times[5] + times[6] + times[7]) + (
+        times[8] + times[9] + times[10] + times[11]
+    )
+
+    attention_forward, attention_backward = attention(case, tokens)
+    memory_forward, memory_backward = memory_bound(case, tokens)
+    gradient = case.gradient_bytes * case.layer_params / case.tp / case.memory_rate
+
+    forward = gemm_forward + memory_forward
+    skipped = case.recompute_skips_last * times[3]
+    recompute = np.where(
+        case.recompute == 2.0,
+        forward - skipped + attention_forward,
+        np.where(case.recompute == 1.0, case.selective_share * forward + attention_forward, 0.0),
+    )
+    return LayerCompute(
+        gemm_forward=gemm_forward,
+        gemm_backward=gemm_backward,
+        attention_forward=attention_forward,
+        attention_backward=attention_backward,
+        memory_forward=memory_forward,
+        memory_backward=memory_backward,
+        gradient=gradient,
+        recompute=recompute,
+    )
+
+
+def attention(case: Case, tokens: Array) -> tuple[Num, Num]:
+    """Forward and backward of attention: causal FLOPs, backward 2.5 x forward.
+
+    An unfused kernel computes the full square and moves every score through memory: about 11
+    bytes forward and 17 backward per score (16-bit scores, softmax, dropout, as Megatron fuses
+    them: Korthikanti et al., arXiv 2205.05198, appendix).
+    """
+    flops = 4.0 * tokens * case.span * case.query / case.tp
+    # Ring steps work on one block of keys at a time.
+    piece = np.where(case.cp_ring > 0.0, case.sequence / case.cp, case.sequence)
+    forward = attention_seconds(flops, rate=case.attention_forward_rate, sequence=piece)
+    backward = attention_seconds(2.5 * flops, rate=case.attention_backward_rate, sequence=piece)
+    scores = case.unfused_attention * tokens * case.sequence * case.heads / case.tp
+    forward = forward * (1.0 + case.unfused_attention) + 11.0 * scores / case.memory_rate
+    backward = backward * (1.0 + case.unfused_attention) + 17.0 * scores / case.memory_rate
+    return forward, backward
+
+
+def memory_bound(case: Case, tokens: Array) -> tuple[Num, Num]:
+    """Forward and backward of everything that streams through memory.
+
+    The least traffic of a 16-bit layer is two norms (4 h), two residual adds (6 h), rotary
+    (2 (q + kv)) and the activation (2 or 3 ffn) elements forward; backward reads one operand
+    more each. Quantising to 8 bits or less adds `cast_bytes` per GEMM input element.
+    """
+    shard = np.where(case.sequence_parallel > 0.0, case.tp, 1.0)
+    wide = case.hidden / shard
+    rotary = 2.0 * (case.query + case.key_value) / case.tp
+    forward = 10.0 * wide + rotary + (2.0 + case.gated) * case.ffn / case.tp
+    backward = 12.0 * wide + rotary + (3.0 + 2.0 * case.gated) * case.ffn / case.tp
+    low = case.cast_bytes * case.quantised_copies
+    inputs = case.hidden * 2.0 + (case.query + case.ffn) / case.tp
+    weights = case.layer_params / case.tp
+    gradients = (case.query + 2.0 * case.key_value + (1.0 + case.gated) * case.ffn) / case.tp
+    gradients = gradients + 2.0 * case.hidden
+    scale = 2.0 * case.memory_traffic / case.memory_rate
+    cast = low / case.memory_rate
+    return (
+        scale * tokens * forward + cast * (tokens * inputs + weights),
+        scale * tokens * backward + cast * tokens * gradients,
+    )
+
+
+def head_compute(case: Case) -> tuple[Num, Num]:
+    """Output projection and loss of one micro step: (GEMM seconds, loss traffic seconds).
+
+    The projection stays in 16 bits; forward and two backward products.
+    """
+    tokens = tokens_per_rank(case)
+    columns = case.vocab / case.tp
+    rows = np.stack([tokens, tokens, columns])
+    wide = np.stack([columns, case.hidden, case.hidden])
+    deep = np.stack([case.hidden, columns, tokens])
+    times = gemm_seconds(
+        rows, wide, deep, rate=case.rate16, units=case.units, memory_rate=case.memory_rate
+    )
+    assert isinstance(times, np.ndarray)
+    loss = case.logit_bytes * tokens * columns / case.memory_rate
+    return times[0] + times[1] + times[2], loss

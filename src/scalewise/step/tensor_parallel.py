@@ -1,0 +1,37 @@
+"""What tensor parallelism adds to a layer: collectives on the critical path.
+
+With sequence parallelism a layer gathers before and scatters after attention and MLP: 4
+collectives forward, 4 backward, and 2 more gathers in backward for the weight gradients, because
+the gathered inputs are not kept. Without it: 2 all-reduces forward and 2 backward.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scalewise.numeric import Num
+from scalewise.physics.collectives import all_reduce_seconds, gather_seconds
+from scalewise.step.case import Case
+from scalewise.step.groups import links, tensor_group
+from scalewise.step.layers import tokens_per_rank
+
+
+def layer_seconds(case: Case) -> tuple[Num, Num]:
+    """Return communication of one layer, forward and backward, seconds (hidden or not)."""
+    buffer = 2.0 * tokens_per_rank(case) * case.hidden
+    group, wires = tensor_group(case), links(case)
+    split = case.sequence_parallel > 0.0
+    none = np.zeros_like(buffer)
+    gather = gather_seconds(buffer, group, wires) if np.any(split) else none
+    reduce = none if np.all(split) else all_reduce_seconds(buffer, group, wires)
+    forward = np.where(split, 4.0 * gather, 2.0 * reduce)
+    again = np.where(case.gathers_kept > 0.0, 0.0, 2.0 * gather)
+    backward = np.where(split, 4.0 * gather + again, 2.0 * reduce)
+    repeated = np.where(case.recompute == 2.0, forward, 0.0)
+    return forward, backward + repeated
+
+
+def exposed_share(case: Case) -> Num:
+    """Share of it that stays on the critical path."""
+    result: Num = np.where(case.overlap_tp > 0.0, 1.0 - case.tp_overlap, 1.0)
+    return result

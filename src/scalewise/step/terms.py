@@ -1,0 +1,134 @@
+"""One step, put together: named terms that add up to its time.
+
+    terms = step_terms(case)
+    terms.total                    # seconds, the sum of `terms.parts()`
+
+The slowest pipeline stage sets the pace: its compute, host waits and exposed communication over
+all micro steps, then the bubble, the once-per-step reduction, the optimizer, and stragglers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scalewise.numeric import Num
+from scalewise.step import pipeline
+from scalewise.step.case import Case
+from scalewise.step.work import Work, work
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """Where the time of a step goes, seconds, for the slowest stage. The order is the story."""
+
+    gemm: Num
+    """Matrix products of the layers."""
+    attention: Num
+    """Attention kernels."""
+    memory_bound: Num
+    """Norms, activations, rotary, casts, gradient handling: bound by memory bandwidth."""
+    head: Num
+    """Output projection and loss."""
+    recompute: Num
+    """Forward work repeated in backward."""
+    host: Num
+    """Waiting for kernel launches."""
+    tensor_parallel: Num
+    """Exposed tensor-parallel communication."""
+    context_parallel: Num
+    """Exposed context-parallel communication."""
+    data_parallel_gather: Num
+    """Exposed parameter gathers (FSDP), the first of every micro step included."""
+    data_parallel_reduce: Num
+    """Exposed gradient reduction."""
+    contention: Num
+    """Compute slowed down by data-parallel communication that runs beside it."""
+    bubble: Num
+    """Idle while the pipeline fills and drains."""
+    pipeline_send: Num
+    """Exposed sends between pipeline stages."""
+    optimizer: Num
+    """Optimizer update of the local shard."""
+    overhead: Num
+    """Constant of the software per step."""
+    straggler: Num
+    """Waiting for the slowest of all domains."""
+
+    def parts(self) -> dict[str, Num]:
+        """The terms by name, in order."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @property
+    def total(self) -> Num:
+        """Step time: the sum of the terms, added in their order."""
+        total: Num = 0.0
+        for value in self.parts().values():
+            total = total + value
+        return total
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """Communication of one rank in a step, hidden or not, seconds by group."""
+
+    tensor_parallel: Num
+    context_parallel: Num
+    data_parallel: Num
+    pipeline: Num
+
+
+def step_terms(case: Case) -> tuple[Terms, Load]:
+    """Price one step.
+
+    Args:
+        case: The step (or many).
+
+    Returns:
+        The terms of its time, and its communication load.
+    """
+    w = work(case)
+    steps = case.micro_steps
+    per_step, overlapped = steps * w.layers, steps * w.others
+    layer, traffic = w.layer, w.traffic
+    memory = layer.memory_forward + layer.memory_backward + layer.gradient
+    gather = overlapped * (w.exposed_forward + w.exposed_backward * (1.0 - w.reduce_share))
+    gather = gather + steps * (traffic.gather + traffic.root_gather)
+    reduce = overlapped * w.exposed_backward * w.reduce_share
+    reduce = reduce + steps * (traffic.reduce + traffic.root_reduce)
+    send_load, send_exposed = pipeline.sends(case)
+    busy = Terms(
+        gemm=per_step * (layer.gemm_forward + layer.gemm_backward),
+        attention=per_step * (layer.attention_forward + layer.attention_backward),
+        memory_bound=per_step * memory,
+        head=steps * np.where(w.on_last, w.head, 0.0),
+        recompute=per_step * layer.recompute,
+        host=per_step * w.wait,
+        tensor_parallel=per_step * w.tp_share * (w.tp_forward + w.tp_backward),
+        context_parallel=per_step * (w.cp_forward + w.cp_backward),
+        data_parallel_gather=gather,
+        data_parallel_reduce=reduce + w.reduction.exposed,
+        contention=overlapped * w.slowed,
+        bubble=pipeline.bubble_seconds(case, w.everywhere, w.slowest),
+        pipeline_send=send_exposed,
+        optimizer=case.optimizer_bytes * w.owned / case.memory_rate,
+        # The slowest host of N: what each does alone per step grows with the logarithm of N.
+        overhead=case.step_seconds * (1.0 + np.log2(case.domains)),
+        straggler=np.zeros_like(case.layers),
+    )
+    straggler = busy.total * case.straggler * np.log2(np.maximum(case.domains, 1.0))
+    terms = Terms(**{**busy.parts(), "straggler": straggler})
+    return terms, _load(case, w, send_load)
+
+
+def _load(case: Case, w: Work, send_load: Num) -> Load:
+    """All communication of one rank in a step."""
+    per_step, overlapped = case.micro_steps * w.layers, case.micro_steps * w.others
+    beside = w.traffic.forward + w.traffic.backward
+    return Load(
+        tensor_parallel=per_step * (w.tp_forward + w.tp_backward),
+        context_parallel=per_step * w.cp_load,
+        data_parallel=overlapped * beside + case.micro_steps * w.ends + w.reduction.load,
+        pipeline=send_load,
+    )

@@ -1,0 +1,159 @@
+"""Many strategies at once: one array per field, with the names of `Strategy`.
+
+    many = Strategies.of([parse_strategy("fsdp8-mb2"), parse_strategy("fsdp4-tp2-mb2")])
+    many = Strategies.columns(tp=[1, 2, 4], dp_shard=[8, 4, 2], sharding="zero3")
+    many[1]                         # a Strategy again
+
+What is a word in `Strategy` is a small number here (its place in a tuple of words), so that a
+space of millions stays a handful of arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from scalewise.errors import InputError, did_you_mean
+from scalewise.numeric import Array
+from scalewise.strategy import SCHEDULES, Strategy
+from scalewise.workload import PRECISIONS
+
+# Words by field; the place in the tuple is the code, None stands for "not stated".
+WORDS: dict[str, tuple[object, ...]] = {
+    "sharding": ("ddp", "zero1", "zero2", "zero3"),
+    "schedule": SCHEDULES,
+    "recompute": ("none", "selective", "full"),
+    "cp_method": ("ring", "allgather"),
+    "precision": (None, *PRECISIONS),
+    "compiled": (None, False, True),
+    "reduce_precision": (None, "fp32", "bf16"),
+}
+
+# Counts that may be absent; 0 stands for None.
+_OPTIONAL = ("accumulation", "first_stage_layers", "last_stage_layers")
+
+# Counts and switches that may be 0.
+_FROM_ZERO = (
+    "prefetch", "reshard", "sequence_parallel", "overlap_dp", "overlap_tp", "overlap_pp",
+)  # fmt: skip
+
+FIELDS: tuple[str, ...] = Strategy.__struct_fields__
+_DEFAULTS = Strategy()
+
+
+def encode(field: str, value: object) -> float:
+    """The number that stands for a field's value."""
+    if field in WORDS:
+        words = WORDS[field]
+        if value not in words:
+            known = [str(word) for word in words]
+            raise InputError(
+                f"{field} = {value!r} is not known", hint=did_you_mean(str(value), known)
+            )
+        return float(words.index(value))
+    if value is None:
+        return 0.0
+    if not isinstance(value, bool | int | float):
+        raise InputError(f"{field} = {value!r} is not a number", hint=f"for example {field} = 2")
+    return float(value)
+
+
+def decode(field: str, code: float) -> Any:
+    """The value a number stands for."""
+    if field in WORDS:
+        return WORDS[field][int(code)]
+    if field in _OPTIONAL:
+        return int(code) or None
+    if isinstance(getattr(_DEFAULTS, field), bool):
+        return bool(code)
+    return int(code)
+
+
+def _column(field: str, value: object) -> Array:
+    """Encode one value, or a sequence of words or numbers.
+
+    Raises:
+        InputError: On words or counts that no strategy can have.
+    """
+    items = np.atleast_1d(np.asarray(value))
+    if items.ndim > 1:
+        raise InputError(f"{field} must be one value or a flat list", hint="flatten it first")
+    if items.dtype.kind not in "iuf":
+        return np.array([encode(field, item) for item in items.tolist()])
+    numbers = items.astype(float)
+    least = 0.0 if field in WORDS or field in _OPTIONAL or field in _FROM_ZERO else 1.0
+    most = len(WORDS[field]) - 1.0 if field in WORDS else 2.0**22
+    wrong = ~((numbers >= least) & (numbers <= most) & (numbers == np.floor(numbers)))
+    if np.any(wrong):
+        raise InputError(
+            f"{field} = {numbers[wrong][0]:g} must be a whole number from {least:g} to {most:g}",
+            hint="give counts as numbers and choices as words",
+        )
+    return numbers
+
+
+class Strategies:
+    """A struct of arrays; every field of `Strategy` is an attribute of equal length."""
+
+    def __init__(self, columns: dict[str, Array]) -> None:
+        self._columns = columns
+        self._length = len(next(iter(columns.values())))
+
+    @classmethod
+    def of(cls, strategies: Sequence[Strategy]) -> Strategies:
+        """Lay out strategies side by side.
+
+        Raises:
+            InputError: If there are none.
+        """
+        if not strategies:
+            raise InputError("there is no strategy to estimate", hint="give at least one")
+        return cls(
+            {
+                field: np.array([encode(field, getattr(s, field)) for s in strategies])
+                for field in FIELDS
+            }
+        )
+
+    @classmethod
+    def columns(cls, **columns: object) -> Strategies:
+        """Build from columns; a scalar holds for all rows, absent fields take their default.
+
+        Words may be given as words or as codes.
+
+        Raises:
+            InputError: On an unknown field, or columns of different lengths.
+        """
+        for name in columns:
+            if name not in FIELDS:
+                raise InputError(f"Strategy has no field {name!r}", hint=did_you_mean(name, FIELDS))
+        arrays = {
+            field: _column(field, columns.get(field, getattr(_DEFAULTS, field))) for field in FIELDS
+        }
+        lengths = {len(array) for array in arrays.values()} - {1}
+        if len(lengths) > 1:
+            raise InputError(
+                f"columns have different lengths: {sorted(lengths)}",
+                hint="give one value, or one for every strategy",
+            )
+        length = lengths.pop() if lengths else 1
+        return cls({name: np.broadcast_to(array, (length,)) for name, array in arrays.items()})
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getattr__(self, name: str) -> Array:
+        try:
+            return self.__dict__["_columns"][name]  # type: ignore[no-any-return]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __getitem__(self, row: int) -> Strategy:
+        values = {field: decode(field, float(self._columns[field][row])) for field in FIELDS}
+        return msgspec.convert(values, Strategy)
+
+    def __iter__(self) -> Iterator[Strategy]:
+        return (self[row] for row in range(len(self)))

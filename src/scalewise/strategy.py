@@ -1,0 +1,392 @@
+"""How the work is split, with one spelling for the command line, tables, plots and file names.
+
+    s = parse_strategy("fsdp256-tp2-pp4-mb2")
+    s.tp, s.dp_shard            # 2, 256
+    str(s)                      # 'fsdp256-tp2-pp4-mb2'
+
+Tokens, joined by `-`, in any order:
+
+    ddp8                 replicas with all-reduced gradients
+    zero1x64 zero2x64    optimizer (and gradient) shards; zero1x4x16: 4 replicas of 16 shards
+    fsdp64               fully sharded (ZeRO-3);  hsdp4x64: 4 replicas of groups of 64 shards
+    tp8  nosp            tensor parallel, with sequence parallelism unless `nosp`
+    cp4  cp4ag           context parallel: ring, or all-gather of keys and values
+    pp8 v4               pipeline stages, virtual stages (model chunks) per stage
+    gpipe 1f1b interleaved zbh1 zbv       pipeline schedule (1f1b, or interleaved when v > 1)
+    first3 last2         layers of the first and last stage when they differ from the rest
+    ep8                  expert parallel (inside the data-parallel ranks)
+    mb2 ga16             micro batch; accumulation steps (derived from the global batch if absent)
+    acsel acfull         activation recompute: selective (attention) or full; none if absent
+    noreshard pf2        FSDP: keep parameters after forward; blocks gathered ahead (default 1)
+    bf16 fp16 fp8 mxfp8 nvfp4             precision, if it should differ from the workload's
+    compiled eager       if it should differ from the software stack's habit
+    reducebf16 reducefp32                 precision of the gradient reduction, likewise
+    nodpoverlap notpoverlap noppoverlap   switch an overlap off
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, get_args
+
+import msgspec
+
+from scalewise.errors import InputError, did_you_mean
+from scalewise.workload import Precision, Workload
+
+Sharding = Literal["ddp", "zero1", "zero2", "zero3"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zbh1", "zbv"]
+Recompute = Literal["none", "selective", "full"]
+ContextMethod = Literal["ring", "allgather"]
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zbh1", "zbv")
+
+
+class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A parallelization: degrees, what is sharded, what is recomputed, what overlaps."""
+
+    dp_replicate: int = 1
+    """Data-parallel replicas of a sharding group."""
+
+    dp_shard: int = 1
+    """Ranks that share one copy of what `sharding` shards."""
+
+    sharding: Sharding = "zero3"
+    """What the `dp_shard` ranks share: nothing (ddp), optimizer (zero1), plus gradients (zero2),
+    plus parameters (zero3, which is FSDP; with dp_replicate > 1, HSDP)."""
+
+    reshard: bool = True
+    """FSDP: free the gathered parameters after forward and gather them again in backward."""
+
+    prefetch: int = 1
+    """FSDP: blocks gathered ahead of the one that computes; 0 puts every gather on the path."""
+
+    tp: int = 1
+    """Tensor-parallel degree."""
+
+    sequence_parallel: bool = True
+    """With tp > 1, split norms and residuals over the sequence (all-gather + reduce-scatter)."""
+
+    cp: int = 1
+    """Context-parallel degree: ranks that share one sequence."""
+
+    cp_method: ContextMethod = "ring"
+    """How keys and values travel between context-parallel ranks."""
+
+    pp: int = 1
+    """Pipeline stages."""
+
+    virtual_stages: int = 1
+    """Model chunks per pipeline stage (interleaving)."""
+
+    schedule: Schedule = "1f1b"
+    """Order of micro batches in the pipeline."""
+
+    first_stage_layers: int | None = None
+    """Layers of the first stage, or None for the framework's own split."""
+
+    last_stage_layers: int | None = None
+    """Layers of the last stage, or None for the framework's own split."""
+
+    ep: int = 1
+    """Expert-parallel degree, inside the data-parallel ranks."""
+
+    micro_batch: int = 1
+    """Sequences per data-parallel rank and micro step."""
+
+    accumulation: int | None = None
+    """Micro steps per optimizer step, or None to derive them from the global batch."""
+
+    recompute: Recompute = "none"
+    """Which activations are recomputed in backward."""
+
+    precision: Precision | None = None
+    """Matmul precision, or None for the workload's."""
+
+    compiled: bool | None = None
+    """Compiled (fused, graph-launched) or eager, or None for the software stack's habit."""
+
+    reduce_precision: Literal["fp32", "bf16"] | None = None
+    """Precision in which gradients are reduced, or None for the software stack's habit."""
+
+    overlap_dp: bool = True
+    """Hide data-parallel communication behind compute."""
+
+    overlap_tp: bool = True
+    """Hide tensor-parallel communication behind compute as far as the stack can."""
+
+    overlap_pp: bool = True
+    """Hide pipeline sends behind compute as far as the schedule can."""
+
+    def __post_init__(self) -> None:
+        for field in _DEGREES:
+            _check_count(field, getattr(self, field), 1, _MOST)
+        _check_count("prefetch", self.prefetch, 0, 64)
+        for field in ("accumulation", "first_stage_layers", "last_stage_layers"):
+            if getattr(self, field) is not None:
+                _check_count(field, getattr(self, field), 1, _MOST)
+        for field, words in _CHOICES.items():
+            value = getattr(self, field)
+            if value not in words:
+                known = [str(word) for word in words if word is not None]
+                shown = value[:40] if isinstance(value, str) else type(value).__name__
+                raise InputError(f"{field} = {shown} is not known", hint=did_you_mean(shown, known))
+        if self.virtual_stages > 1 and self.pp == 1:
+            raise InputError(
+                f"virtual_stages = {self.virtual_stages} needs a pipeline, but pp = 1",
+                hint="add pp2 or more, or drop the v token",
+            )
+        if self.sharding == "ddp" and self.dp_shard > 1:
+            raise InputError(
+                f"dp_shard = {self.dp_shard} shards something, but sharding = ddp shards nothing",
+                hint="put the ranks into dp_replicate, or choose zero1, zero2 or zero3",
+            )
+        if self.schedule == "interleaved" and self.virtual_stages == 1:
+            raise InputError(
+                "schedule = interleaved needs virtual_stages of at least 2",
+                hint="for example pp4-v2-interleaved",
+            )
+
+    @property
+    def data_parallel(self) -> int:
+        """Ranks that see different data: dp_replicate x dp_shard."""
+        return self.dp_replicate * self.dp_shard
+
+    @property
+    def accelerators(self) -> int:
+        """The product of all degrees: what the cluster must have."""
+        return self.dp_replicate * self.dp_shard * self.tp * self.cp * self.pp
+
+    def __str__(self) -> str:
+        return format_strategy(self)
+
+    def with_(self, **changes: object) -> Strategy:
+        """Return a copy with some fields changed, checked again."""
+        for name in changes:
+            if name not in self.__struct_fields__:
+                raise InputError(
+                    f"Strategy has no field {name!r}",
+                    hint=did_you_mean(name, self.__struct_fields__),
+                )
+        return Strategy(**{**msgspec.structs.asdict(self), **changes})
+
+    def check_mesh(self, accelerators: int) -> None:
+        """Refuse a mesh whose degrees do not multiply to the accelerators.
+
+        Raises:
+            InputError: Naming all factors.
+        """
+        if self.accelerators != accelerators:
+            factors = " x ".join(
+                f"{name} {getattr(self, name)}"
+                for name in ("dp_replicate", "dp_shard", "tp", "cp", "pp")
+            )
+            per_replica = self.tp * self.cp * self.pp
+            fits = accelerators % per_replica == 0
+            hint = (
+                f"with tp x cp x pp = {per_replica}, dp_replicate x dp_shard must be "
+                f"{accelerators // per_replica}"
+                if fits
+                else f"tp x cp x pp = {per_replica} does not divide {accelerators}"
+            )
+            raise InputError(
+                f"strategy {self} needs {factors} = {self.accelerators} accelerators, "
+                f"but the cluster has {accelerators}",
+                hint=hint,
+            )
+
+    def micro_steps(self, workload: Workload) -> int:
+        """Micro steps per optimizer step that reach exactly the global batch.
+
+        Raises:
+            InputError: If micro batch x data-parallel ranks does not divide the global batch, or
+                a stated accumulation does not reach it.
+        """
+        per_micro_step = self.micro_batch * self.data_parallel
+        if workload.global_batch % per_micro_step:
+            raise InputError(
+                f"global_batch = {workload.global_batch} is not a multiple of micro_batch "
+                f"{self.micro_batch} x data-parallel ranks {self.data_parallel} = {per_micro_step}",
+                hint="change the micro batch, the data-parallel degree or the global batch",
+            )
+        steps = workload.global_batch // per_micro_step
+        if self.accumulation is not None and self.accumulation != steps:
+            raise InputError(
+                f"accumulation = {self.accumulation} gives a global batch of "
+                f"{self.accumulation * per_micro_step}, not {workload.global_batch}",
+                hint=f"use ga{steps}, or leave ga out",
+            )
+        return steps
+
+
+_DEGREES = (
+    "dp_replicate", "dp_shard", "tp", "cp", "pp", "virtual_stages", "ep", "micro_batch",
+)  # fmt: skip
+
+_MOST = 2**22
+"""Largest count of anything: beyond any cluster, and safe in floating point."""
+
+_CHOICES: dict[str, tuple[object, ...]] = {
+    "sharding": get_args(Sharding),
+    "schedule": get_args(Schedule),
+    "recompute": get_args(Recompute),
+    "cp_method": get_args(ContextMethod),
+    "precision": (None, *get_args(Precision)),
+    "compiled": (None, True, False),
+    "reduce_precision": (None, "fp32", "bf16"),
+    **dict.fromkeys(
+        ("reshard", "sequence_parallel", "overlap_dp", "overlap_tp", "overlap_pp"), (True, False)
+    ),
+}
+
+
+def _check_count(field: str, value: object, least: int, most: int) -> None:
+    """Refuse what is not a whole number in range; the message stays short for absurd input."""
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+        return
+    shown = value if isinstance(value, int | float) and abs(value) < 1e15 else type(value).__name__
+    raise InputError(
+        f"{field} = {shown} must be a whole number from {least} to {most}",
+        hint=f"for example {field} = {max(least, 1)}",
+    )
+
+
+_FLAGS: dict[str, tuple[str, object]] = {
+    "nosp": ("sequence_parallel", False),
+    "noreshard": ("reshard", False),
+    "acsel": ("recompute", "selective"),
+    "acfull": ("recompute", "full"),
+    "compiled": ("compiled", True),
+    "eager": ("compiled", False),
+    "reducebf16": ("reduce_precision", "bf16"),
+    "reducefp32": ("reduce_precision", "fp32"),
+    "nodpoverlap": ("overlap_dp", False),
+    "notpoverlap": ("overlap_tp", False),
+    "noppoverlap": ("overlap_pp", False),
+    **{name: ("schedule", name) for name in SCHEDULES},
+    **{name: ("precision", name) for name in ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")},
+}
+
+_COUNTS = {
+    "tp": "tp", "pp": "pp", "v": "virtual_stages", "ep": "ep", "mb": "micro_batch",
+    "ga": "accumulation", "pf": "prefetch", "first": "first_stage_layers",
+    "last": "last_stage_layers",
+}  # fmt: skip
+
+_DATA_PARALLEL = re.compile(r"(ddp|zero1x|zero2x|fsdp|hsdp|zero3x|dp)(\d{1,9})(?:x(\d{1,9}))?")
+_CONTEXT = re.compile(r"cp(\d{1,9})(ag|ring)?")
+_COUNT = re.compile(r"([a-z]+)(\d{1,9})")
+
+
+def parse_strategy(text: str) -> Strategy:
+    """Read the one spelling of a strategy.
+
+    Args:
+        text: For example "fsdp256-tp2-pp4-mb2".
+
+    Returns:
+        The strategy; `str()` of it gives the spelling in canonical order.
+
+    Raises:
+        InputError: On an unknown or repeated token.
+    """
+    fields: dict[str, object] = {}
+
+    def put(name: str, value: object, token: str) -> None:
+        if name in fields:
+            raise InputError(
+                f"strategy {text!r} sets {name} twice (at `{token}`)", hint="keep one of the two"
+            )
+        fields[name] = value
+
+    for token in text.strip().lower().split("-"):
+        if token in _FLAGS:
+            put(*_FLAGS[token], token)
+        elif match := _DATA_PARALLEL.fullmatch(token):
+            kind, first, second = match.groups()
+            _put_data_parallel(kind, int(first), int(second) if second else None, put, token)
+        elif match := _CONTEXT.fullmatch(token):
+            put("cp", int(match[1]), token)
+            put("cp_method", "allgather" if match[2] == "ag" else "ring", token)
+        elif (match := _COUNT.fullmatch(token)) and match[1] in _COUNTS:
+            put(_COUNTS[match[1]], int(match[2]), token)
+        else:
+            known = [*_FLAGS, *_COUNTS, "ddp", "zero1x", "zero2x", "fsdp", "hsdp", "cp"]
+            raise InputError(
+                f"strategy {text[:80]!r} has an unknown part {token[:40]!r}",
+                hint=did_you_mean(token[:40].rstrip("0123456789"), known)
+                + " (for example fsdp256-tp2-pp4-mb2)",
+            )
+    if "schedule" not in fields and fields.get("virtual_stages", 1) != 1:
+        fields["schedule"] = "interleaved"
+    return Strategy(**fields)  # type: ignore[arg-type]
+
+
+def _put_data_parallel(kind: str, first: int, second: int | None, put: object, token: str) -> None:
+    """Spread a data-parallel token over its three fields."""
+    assert callable(put)
+    if kind in ("ddp", "dp"):
+        if second is not None:
+            raise InputError(f"`{token}` takes one number", hint="for example ddp8")
+        put("sharding", "ddp", token)
+        put("dp_replicate", first, token)
+        return
+    if kind == "hsdp" and second is None:
+        raise InputError(
+            f"`{token}` needs replicas x shards", hint="for example hsdp4x64 for 4 replicas of 64"
+        )
+    put("sharding", {"zero1x": "zero1", "zero2x": "zero2"}.get(kind, "zero3"), token)
+    put("dp_replicate", first if second is not None else 1, token)
+    put("dp_shard", second if second is not None else first, token)
+
+
+def format_strategy(strategy: Strategy) -> str:
+    """Write the canonical spelling: degrees first, then what departs from the defaults."""
+    s = strategy
+    if s.sharding == "ddp":
+        data = f"ddp{s.dp_replicate}"
+    elif s.sharding == "zero3":
+        hybrid = s.dp_replicate > 1
+        data = f"hsdp{s.dp_replicate}x{s.dp_shard}" if hybrid else f"fsdp{s.dp_shard}"
+    elif s.dp_replicate > 1:
+        data = f"{s.sharding}x{s.dp_replicate}x{s.dp_shard}"
+    else:
+        data = f"{s.sharding}x{s.dp_shard}"
+    parts = [data]
+    if s.tp > 1:
+        parts.append(f"tp{s.tp}")
+    if not s.sequence_parallel:
+        parts.append("nosp")
+    if s.cp > 1 or s.cp_method != "ring":
+        parts.append(f"cp{s.cp}" + ("ag" if s.cp_method == "allgather" else ""))
+    if s.pp > 1:
+        parts.append(f"pp{s.pp}")
+    if s.virtual_stages > 1:
+        parts.append(f"v{s.virtual_stages}")
+    if s.schedule != ("interleaved" if s.virtual_stages > 1 else "1f1b"):
+        parts.append(s.schedule)
+    if s.first_stage_layers is not None:
+        parts.append(f"first{s.first_stage_layers}")
+    if s.last_stage_layers is not None:
+        parts.append(f"last{s.last_stage_layers}")
+    if s.ep > 1:
+        parts.append(f"ep{s.ep}")
+    parts.append(f"mb{s.micro_batch}")
+    if s.accumulation is not None:
+        parts.append(f"ga{s.accumulation}")
+    if s.recompute != "none":
+        parts.append("acsel" if s.recompute == "selective" else "acfull")
+    if not s.reshard:
+        parts.append("noreshard")
+    if s.prefetch != 1:
+        parts.append(f"pf{s.prefetch}")
+    if s.precision is not None:
+        parts.append(s.precision)
+    if s.compiled is not None:
+        parts.append("compiled" if s.compiled else "eager")
+    if s.reduce_precision is not None:
+        parts.append(f"reduce{s.reduce_precision}")
+    for field in ("dp", "tp", "pp"):
+        if not getattr(s, f"overlap_{field}"):
+            parts.append(f"no{field}overlap")
+    return "-".join(parts)

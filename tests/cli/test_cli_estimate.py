@@ -1,0 +1,321 @@
+import json
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+
+from scalewise.cli.estimate import estimate
+
+BASE = ("estimate", "llama-2-7b", "--on", "dgx-h100")
+SHARDED = (*BASE, "--gpus", "2048", "--strategy", "fsdp2048-mb2")
+TOO_LARGE = ("estimate", "llama-3-70b", "--on", "dgx-h100", "--gpus", "8")
+
+FLAGS = {
+    "--on", "--gpus", "--strategy", "--seq", "--batch", "--precision", "--stack", "--tokens",
+    "--power-cap", "--algorithm", "--protocol", "--mfu-convention", "--set", "--explain",
+    "--waterfall", "--json", "-o", "--output",
+}  # fmt: skip
+
+KEYS = {
+    "version", "inputs", "chosen", "changed", "notes", "advice", "model", "cluster", "workload",
+    "strategy", "stack", "micro_steps", "step_seconds", "terms", "load", "exposed",
+    "tokens_per_second", "tokens_per_second_per_accelerator", "low", "high", "convention",
+    "tflops", "mfu", "hfu", "peak_flops", "memory", "memory_bytes", "memory_low", "memory_high",
+    "memory_capacity", "infeasible", "watts_per_accelerator", "facility_watts_per_accelerator",
+    "joules_per_token", "tokens_per_joule", "usd_per_hour", "usd_per_million_tokens",
+    "provenance", "defaults", "warnings", "feasible", "memory_headroom", "exposed_share",
+    "waterfall", "days",
+}  # fmt: skip
+
+
+def test_the_flag_set_is_pinned():
+    # A new question should be a `--set`, a file or Python; a new flag is a decision.
+    found = {text for each in estimate.params[1:] for text in each.opts}
+    assert found == FLAGS
+
+
+def test_the_answer_comes_first(run):
+    result = run(*SHARDED)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    lines = result.stdout.splitlines()
+    assert lines[0] == (
+        "llama-2-7b (6.74B parameters) on 2,048 x h100-sxm-80gb (dgx-h100), fsdp2048-mb2, bf16"
+    )
+    names = [line.split()[0] for line in lines[2:8]]
+    assert names == ["throughput", "step", "MFU", "memory", "power", "price"]
+    assert "tokens/s per accelerator" in lines[2]
+    assert "16.8M tokens: 4,096 sequences of 4,096, 1 micro step" in lines[3]
+    assert "(causal)" in lines[4]
+    assert "of 989 TFLOP/s" in lines[4]
+    assert "of 79.6 GiB" in lines[5]
+
+
+def test_sections_follow_in_order(run):
+    out = run(*SHARDED, "--set", "cluster.pue=1.3").stdout
+    headings = [
+        "Where the step goes", "Communication of one rank, and what nothing hides",
+        "Memory of the fullest rank", "What to try", "Changed with --set", "Chosen for you",
+        "Where the numbers come from",
+    ]  # fmt: skip
+    places = [out.index(f"\n{heading}\n") for heading in headings]
+    assert places == sorted(places)
+    assert "cluster.pue = 1.3 (was 1.15)" in out
+    assert "sequence 4,096 tokens (--seq)" in out
+
+
+@pytest.mark.parametrize("columns", ["80", "100", "120"])
+@pytest.mark.parametrize("view", [(), ("--waterfall",), ("--explain",)])
+def test_text_fits_the_width_and_has_no_trailing_blanks(run, columns, view):
+    result = run(*SHARDED, *view, COLUMNS=columns)
+    assert result.exit_code == 0
+    for line in result.stdout.splitlines():
+        assert len(line) <= int(columns)
+        assert line == line.rstrip()
+
+
+def test_piped_text_has_no_colours(run):
+    assert "\x1b" not in run(*SHARDED).stdout
+
+
+def test_config_json_with_tensor_parallelism_is_explained(run, config):
+    flags = ("--on", "dgx-a100", "--gpus", "64", "--strategy", "fsdp16-tp4", "--seq", "4096")
+    result = run("estimate", str(config), *flags, "--batch", "512", "--explain")
+    assert result.exit_code == 0
+    assert "= 6,738,415,616 parameters" in result.stdout
+    assert "Exposed tensor-parallel communication" in result.stdout
+    assert "<- used" in result.stdout
+    directory = run("estimate", str(config.parent), *flags, "--batch", "512", "--explain")
+    assert directory.stdout.splitlines()[2:] == result.stdout.splitlines()[2:]
+
+
+def test_json_has_everything_and_adds_up(run):
+    result = run(*SHARDED, "--json")
+    assert result.exit_code == 0
+    data = json.loads(result.stdout)
+    assert set(data) == KEYS
+    assert data["version"] == "0.1.0"
+    assert data["strategy"] == "fsdp2048-mb2"
+    assert math.isclose(sum(data["terms"].values()), data["step_seconds"], rel_tol=1e-12)
+    assert math.isclose(sum(data["memory"].values()), data["memory_bytes"], rel_tol=1e-12)
+    fall = data["waterfall"]
+    assert math.isclose(
+        sum(v for k, v in fall.items() if k != "achieved"), fall["achieved"], rel_tol=1e-9
+    )
+    assert data["tokens_per_second"] == pytest.approx(
+        2048 * data["tokens_per_second_per_accelerator"]
+    )
+    assert set(data["inputs"]) == {
+        "model", "cluster", "workload", "strategy", "stack", "convention",
+    }  # fmt: skip
+    assert data["inputs"]["model"]["layers"] == 32
+    assert data["inputs"]["cluster"]["accelerators"] == 2048
+    assert data["inputs"]["strategy"]["dp_shard"] == 2048
+    assert "sequence 4,096 tokens (--seq)" in data["chosen"]
+
+
+def test_json_inputs_repeat_the_estimate(run):
+    import msgspec
+
+    from scalewise import Cluster, Model, Stack, Strategy, Workload
+    from scalewise import estimate as price
+
+    data = json.loads(run(*SHARDED, "--set", "fabric.efficiency=0.5", "--json").stdout)
+    nouns = {"model": Model, "cluster": Cluster, "workload": Workload, "strategy": Strategy}
+    given = [msgspec.convert(data["inputs"][name], type_) for name, type_ in nouns.items()]
+    again = price(*given, stack=msgspec.convert(data["inputs"]["stack"], Stack))
+    assert again.step_seconds == data["step_seconds"]
+
+
+def test_what_does_not_fit_exits_1_with_reason_and_numbers(run):
+    result = run(*TOO_LARGE)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[1].startswith("Does not fit. memory: needs ")
+    assert "tokens/s per accelerator" in result.stdout
+    assert "Memory of the fullest rank" in result.stdout
+
+
+def test_what_does_not_fit_is_still_json(run):
+    result = run(*TOO_LARGE, "--json")
+    assert result.exit_code == 1
+    data = json.loads(result.stdout)
+    assert data["feasible"] is False
+    assert data["infeasible"].startswith("memory: needs ")
+    assert result.stderr.startswith("does not fit: memory: needs ")
+
+
+def test_unsupported_models_fail_with_a_sentence(run):
+    result = run("estimate", "deepseek-v3", "--on", "dgx-h100")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: deepseek-v3 is a mixture of experts")
+
+
+def test_convention_changes_mfu_alone(run):
+    causal = json.loads(run(*SHARDED, "--json").stdout)
+    simple = json.loads(run(*SHARDED, "--mfu-convention", "6n", "--json").stdout)
+    assert simple["step_seconds"] == causal["step_seconds"]
+    # 6 x 6,738,415,616 against 3 x 14.29e9, at the same throughput.
+    assert simple["mfu"] / causal["mfu"] == pytest.approx(40430493696 / 42863689728, rel=1e-9)
+
+
+def test_a_token_budget_gives_days_and_dollars(run):
+    result = run(*SHARDED, "--tokens", "15T")
+    line = next(line for line in result.stdout.splitlines() if "whole run" in line)
+    assert "15T tokens without failures" in line
+    data = json.loads(run(*SHARDED, "--tokens", "15T", "--json").stdout)
+    assert data["days"] == pytest.approx(15e12 / data["tokens_per_second"] / 86400)
+
+
+def test_switches_have_an_effect(run):
+    def seconds(*flags):
+        return json.loads(run(*SHARDED, "--json", *flags).stdout)["step_seconds"]
+
+    usual = seconds()
+    assert seconds("--protocol", "ll") > usual
+    assert seconds("--algorithm", "hierarchical") < usual
+    assert seconds("--power-cap", "400W") > usual
+    assert seconds("--set", "cluster.scale_out_bandwidth=100Gbit/s") > usual
+    assert seconds("--precision", "fp8") < usual
+
+
+@pytest.mark.parametrize(
+    ("name", "view", "found"),
+    [
+        ("x.json", (), '"step_seconds"'),
+        ("x.txt", (), "Where the step goes"),
+        ("x.txt", ("--explain",), "<- used"),
+        ("x.html", (), "<!doctype html>"),
+        ("x.html", ("--waterfall",), "plotly"),
+    ],
+)
+def test_files_are_written_and_stdout_stays_empty(run, tmp_path, name, view, found):
+    path = tmp_path / name
+    result = run(*SHARDED, *view, "-o", str(path))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"wrote {path}\n"
+    assert found in path.read_text(encoding="utf-8")
+
+
+def test_waterfall_page_needs_plotly(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
+    result = run(*SHARDED, "--waterfall", "-o", str(tmp_path / "x.html"))
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: this needs the library `plotly`, which is not installed\n"
+        "hint: pip install 'scalewise[plot]'\n"
+    )
+
+
+def test_a_file_that_cannot_be_written_is_one_sentence(run, tmp_path):
+    path = tmp_path / "missing" / "x.json"
+    result = run(*SHARDED, "-o", str(path))
+    assert result.exit_code == 1
+    assert result.stderr == f"error: {path}: No such file or directory\n"
+
+
+WRONG = [
+    ("estimate", "lama-2-7b", "--on", "dgx-h100"),
+    ("estimate", "", "--on", "dgx-h100"),
+    ("estimate", "llama-2-7b", "--on", ""),
+    ("estimate", "llama-2-7b", "--on", "dgx-h1000"),
+    ("estimate", "llama-2-7b"),
+    ("estimate", "/nowhere/config.json", "--on", "dgx-h100"),
+    ("estimate", "llama-2-7b", "--on", "/nowhere.toml"),
+    *(
+        (*BASE, flag, value)
+        for flag, values in {
+            "--gpus": ["", "0", "-8", "1.5", "abc", "1e400", "9" * 400, "80GB", "nan"],
+            "--strategy": ["", "tp3", "tp64", "fsdp8-fsdp4", "fsdp", "hsdp8", "v2", "cp3", "mb0",
+                           "pp64", "fsdp99999999999", "-", "fsdp7-tp2-xx"],
+            "--seq": ["", "0", "-1", "abc", "1e12", "4096.5"],
+            "--batch": ["", "0", "-1", "7", "1e12"],
+            "--precision": ["", "int8", "nvfp4"],
+            "--stack": ["", "nope", "/nowhere.toml"],
+            "--tokens": ["", "0", "-1", "15TB", "1e40"],
+            "--power-cap": ["", "0", "-1W", "1GW", "500GB", "2kW"],
+            "--algorithm": ["", "butterfly"],
+            "--protocol": ["udp"],
+            "--mfu-convention": ["best"],
+            "-o": ["", "x", "x.pdf"],
+            "--set": ["", "x", "x=1", "cluster.pue=abc", "cluster.accelerators=0",
+                      "model.layers=0", "accelerator.peak_flops.bf16=0", "fabric.efficiency=2",
+                      "stack.interval=1", "cluster.scale_up_domain=0"],
+        }.items()
+        for value in values
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("args", WRONG, ids=lambda args: " ".join(args[2:])[:40])
+def test_wrong_usage_is_a_sentence_and_code_2(run, args):
+    result = run(*args)
+    assert isinstance(result.exception, SystemExit)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.json", b'{"hidden_size": 4096,'),
+        ("config.json", b"\xff\xfe\x00"),
+        ("config.json", b"[]"),
+        ("config.json", b"{}"),
+        ("model.toml", b"x = ["),
+        ("model.toml", b"\xff\xfe\x00"),
+        ("model.toml", b"layers = 'many'"),
+    ],
+)
+def test_corrupt_files_are_a_sentence_and_code_2(run, tmp_path, name, text):
+    path = tmp_path / name
+    path.write_bytes(text)
+    result = run("estimate", str(path), "--on", "dgx-h100")
+    assert isinstance(result.exception, SystemExit)
+    assert result.exit_code == 2
+    assert str(path) in result.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="reads the CPU time of a child")
+def test_an_estimate_costs_little():
+    # Best of three, because the machine may be busy; the aim is 0.4 s on a quiet one.
+    import resource
+
+    times = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, "-m", "scalewise", *SHARDED], capture_output=True, check=True
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(times) < 0.8
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo terminal")
+def test_colours_on_a_terminal_only_and_never_with_no_color():
+    import pty
+
+    def terminal(**env):
+        parent, child = pty.openpty()
+        settings = {**os.environ, "TERM": "xterm", "COLUMNS": "100", **env}
+        settings.pop("FORCE_COLOR", None)
+        done = subprocess.run(
+            [sys.executable, "-m", "scalewise", "stacks"],
+            stdout=child, stderr=child, env=settings, check=True,
+        )  # fmt: skip
+        assert done.returncode == 0
+        os.close(child)
+        text = b""
+        try:
+            while chunk := os.read(parent, 65536):
+                text += chunk
+        except OSError:
+            pass
+        return text
+
+    assert b"36m" in terminal()
+    assert b"36m" not in terminal(NO_COLOR="1")

@@ -1,0 +1,121 @@
+import subprocess
+import sys
+
+import click
+import pytest
+
+from scalewise.cli import main
+from scalewise.errors import InputError, ScalewiseError
+
+HEAVY = ("numpy", "rich", "msgspec", "plotly", "scipy", "polars", "torch")
+
+
+def script(*args, **options):
+    command = [sys.executable, "-m", "scalewise", *args]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys\nfrom scalewise.cli.main import main\nsys.argv = ['scalewise', '--help']\n"
+        "try:\n    main()\nexcept SystemExit as e:\n    code = e.code\n"
+        f"print(code, [m for m in {HEAVY} if m in sys.modules], file=sys.stderr)\n"
+        "print([m for m in sys.modules if m.startswith('scalewise.cli.')], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = done.stderr.strip().splitlines()
+    assert first == "0 []"
+    assert second == "['scalewise.cli.main']"
+    for name in main.COMMANDS:
+        assert f"\n  {name} " in done.stdout
+
+
+def test_commands_are_the_promised_ones():
+    assert list(main.COMMANDS) == [
+        "estimate", "models", "accelerators", "clusters", "stacks", "validate", "calibrate",
+        "doctor",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", ["estimate", "models", "accelerators", "clusters", "stacks", "doctor"]
+)
+def test_short_help_of_a_command_is_the_listed_one(name):
+    command = main.cli.get_command(click.Context(main.cli), name)
+    assert command.name == name
+    assert command.short_help == main.COMMANDS[name].help
+
+
+def test_version(run):
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, "scalewise 0.1.0\n")
+
+
+def test_unknown_command_is_wrong_usage_with_a_hint(run):
+    result = run("estimat")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr == (
+        "error: there is no command `estimat`\nhint: did you mean `estimate`?\n"
+    )
+
+
+def test_unknown_option_is_wrong_usage(run):
+    result = run("estimate", "llama-2-7b", "--onn", "dgx-h100")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: no such option '--onn'")
+    assert "hint: see `scalewise estimate --help`" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (ScalewiseError("it broke", hint="mend it"), 1, "error: it broke\nhint: mend it\n"),
+        (InputError("wrong"), 2, "error: wrong\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (click.Abort(), 130, "interrupted\n"),
+        (OSError(28, "No space left on device", "x.json"), 1,
+         "error: x.json: No space left on device\n"),
+        (PermissionError(13, "Permission denied", "x"), 1, "error: x: Permission denied\n"),
+        (BrokenPipeError(), 141, ""),
+    ],
+)  # fmt: skip
+def test_failures_are_sentences_and_codes(error, code, said, capsys):
+    def fail():
+        raise error
+
+    assert main._guarded(fail) == code
+    captured = capsys.readouterr()
+    assert captured.err == said
+    assert captured.out == ""
+
+
+def test_a_bug_is_not_hidden():
+    def fail():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        main._guarded(fail)
+    assert "scalewise doctor" in caught.value.__notes__[0]
+
+
+def test_a_closed_pipe_is_quiet():
+    command = f"{sys.executable} -m scalewise models | true"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+def test_a_full_disk_is_one_sentence():
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run(
+            [sys.executable, "-m", "scalewise", "models", "gpt2"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "error: No space left on device\n"
+
+
+def test_python_m_is_the_same_program():
+    done = script("--version")
+    assert (done.returncode, done.stdout) == (0, "scalewise 0.1.0\n")

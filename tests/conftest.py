@@ -1,0 +1,21 @@
+"""Hypothesis profiles: the same examples every time unless somebody asks for more.
+
+HYPOTHESIS_PROFILE=thorough pytest tests/step      # hours of luck instead of a fixed draw
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# A test run must not depend on luck, nor on how busy the machine is.
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile(
+    "thorough", parent=settings.get_profile("ci"), derandomize=False, max_examples=600
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -1,0 +1,294 @@
+"""What the property tests draw: models, clusters, workloads and strategies that fit together.
+
+    @given(data=st.data())
+    def test_x(data):
+        point = data.draw(points(most=8))       # one model, cluster and workload, 1 to 8 strategies
+
+Every strategy of a point multiplies out to its cluster and divides its batch, so whatever fails
+afterwards is the model's fault and not the input's.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+from hypothesis import strategies as st
+
+from scalewise.catalog import load_cluster
+from scalewise.cluster import Cluster
+from scalewise.model import Model
+from scalewise.stack import Stack, load_stack
+from scalewise.step.estimate import DEFAULT_STACKS, estimate
+from scalewise.strategy import SCHEDULES, Strategy
+from scalewise.workload import Workload
+
+CLUSTERS = (
+    "dgx-h100", "dgx-a100", "gb200-nvl72", "gcp-tpu-v5p", "gcp-tpu-v5e", "dgx-b200", "mi300x-8",
+    "frontier", "aws-p5", "gcp-a3-mega", "aws-trn2", "gaudi2-8",
+)  # fmt: skip
+SIZES = (1, 2, 3, 4, 8, 16, 24, 64, 72, 96, 144, 512, 2048, 16384)
+AXES = ("dp_replicate", "dp_shard", "tp", "cp", "pp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """Everything `estimate` takes, for several strategies."""
+
+    model: Model
+    cluster: Cluster
+    workload: Workload
+    strategies: list[Strategy]
+    stack: Stack
+
+    def estimate(self, **changes):
+        """Estimate all strategies, with some of the inputs exchanged."""
+        with_ = {name: changes.get(name, getattr(self, name)) for name in self.__annotations__}
+        return estimate(
+            with_["model"],
+            with_["cluster"],
+            with_["workload"],
+            with_["strategies"],
+            stack=with_["stack"],
+        )
+
+
+def numbers(low, high):
+    """Finite floats of a range, without the subnormal curiosities."""
+    return st.floats(low, high, allow_subnormal=False)
+
+
+@lru_cache(maxsize=64)
+def catalog_cluster(name):
+    """Load once: reading TOML would take longer than the estimate."""
+    return load_cluster(name)
+
+
+@lru_cache(maxsize=64)
+def catalog_stack(name):
+    """Load once."""
+    return load_stack(name)
+
+
+@st.composite
+def models(draw):
+    """Draw a dense model of any plausible or implausible shape."""
+    heads = draw(st.sampled_from((1, 2, 4, 8, 12, 25, 32, 40, 64, 128)))
+    head_dim = draw(st.sampled_from((16, 64, 128, 256)))
+    window = draw(st.sampled_from((None, None, 128, 4096)))
+    layers = draw(st.integers(1, 130))
+    return Model(
+        name="drawn",
+        layers=layers,
+        hidden=draw(st.sampled_from((64, 768, 1600, 4096, 16384))),
+        heads=heads,
+        head_dim=head_dim,
+        kv_heads=draw(st.sampled_from([d for d in range(1, heads + 1) if heads % d == 0])),
+        ffn=draw(st.integers(1, 60_000)),
+        gated=draw(st.booleans()),
+        vocab=draw(st.integers(1, 300_000)),
+        tied=draw(st.booleans()),
+        norm=draw(st.sampled_from(("rms", "layer"))),
+        window=window,
+        windowed_layers=0 if window is None else draw(st.integers(1, layers)),
+    )
+
+
+@st.composite
+def clusters(draw):
+    """Draw a cluster of the catalog with other sizes, links, latencies and settings."""
+    cluster = catalog_cluster(draw(st.sampled_from(CLUSTERS)))
+    accelerators = draw(st.sampled_from(SIZES))
+    changes = {"accelerators": accelerators}
+    if draw(st.booleans()):
+        fabric = msgspec.structs.replace(
+            cluster.fabric,
+            hop_seconds=draw(numbers(0.0, 1e-4)),
+            call_seconds=draw(numbers(0.0, 2e-4)),
+            ring_step_seconds=draw(numbers(0.0, 2e-5)),
+            efficiency=draw(numbers(0.1, 1.0)),
+            congestion=draw(numbers(0.0, 0.5)),
+            rail_scaling=draw(numbers(0.0, 1.0)),
+            latency_factor=draw(numbers(0.1, 3.0)),
+        )
+        changes |= {
+            "fabric": fabric,
+            "scale_up_domain": draw(st.sampled_from((1, 2, 4, 8, 72, 256))),
+            "scale_up_bandwidth": cluster.scale_up_bandwidth * draw(numbers(0.05, 20.0)),
+            "scale_out_bandwidth": cluster.scale_out_bandwidth * draw(numbers(0.05, 20.0)),
+            "algorithm": draw(st.sampled_from(("auto", "ring", "tree", "pat", "hierarchical"))),
+            "protocol": draw(st.sampled_from(("auto", "ll", "ll128", "simple"))),
+            "host": draw(st.sampled_from(("intel", "amd", "arm", "unknown"))),
+            "tier_size": draw(st.sampled_from((None, 64, 1024))),
+        }
+        if changes["tier_size"] is not None:
+            changes["oversubscription"] = draw(numbers(1.0, 8.0))
+        if cluster.tdp is not None and cluster.idle is not None:
+            share = draw(numbers(0.05, 1.0))
+            changes["power_cap_watts"] = cluster.idle + share * (cluster.tdp - cluster.idle)
+    return cluster.with_(**changes)
+
+
+@st.composite
+def stacks(draw, kind):
+    """Draw a software stack of the catalog, with its constants moved about."""
+    names = {
+        "gpu": ("megatron", "nanotron", "megatron-2021", "generic-eager", "generic-compiled"),
+    }.get(kind, (DEFAULT_STACKS[kind],))
+    stack = catalog_stack(draw(st.sampled_from(names)))
+    if draw(st.booleans()):
+        return stack
+    return msgspec.structs.replace(
+        stack,
+        contention=draw(numbers(0.0, 1.0)),
+        tp_overlap=draw(numbers(0.0, 1.0)),
+        dp_overlap=draw(numbers(0.0, 1.0)),
+        shard_overlap=draw(numbers(0.0, 1.0)),
+        host_layer_seconds=draw(numbers(0.0, 0.01)),
+        selective_share=draw(numbers(0.0, 0.5)),
+        straggler=draw(numbers(0.0, 0.02)),
+        bucket_bytes=draw(numbers(1e6, 1e9)),
+        recompute_skips_last=draw(st.booleans()),
+        reduce_every_micro_step=draw(st.booleans()),
+        gathers_kept=draw(st.booleans()),
+        partition=draw(st.sampled_from(("even", "flops"))),
+    )
+
+
+def prime_factors(number):
+    """The primes whose product it is, smallest first."""
+    found, divisor = [], 2
+    while number > 1:
+        while number % divisor == 0:
+            found.append(divisor)
+            number //= divisor
+        divisor += 1
+    return found
+
+
+@st.composite
+def meshes(draw, model, sequence, accelerators):
+    """Spread the prime factors of the accelerators over the axes that can take them."""
+    mesh = dict.fromkeys(AXES, 1)
+    for prime in prime_factors(accelerators):
+        axis = draw(st.sampled_from(AXES))
+        degree = mesh[axis] * prime
+        fits = {
+            "tp": model.heads % degree == 0,
+            "cp": sequence % degree == 0,
+            "pp": degree <= model.layers,
+        }.get(axis, True)
+        mesh[axis if fits else "dp_shard"] *= prime
+    return mesh
+
+
+@st.composite
+def strategies(draw, model, workload, accelerators, precisions=("bf16",)):
+    """Draw a strategy that multiplies out to the accelerators and divides the batch."""
+    fields = draw(meshes(model, workload.sequence, accelerators))
+    sharding = draw(st.sampled_from(("ddp", "zero1", "zero2", "zero3", "zero3")))
+    if sharding == "ddp":
+        fields["dp_replicate"] *= fields["dp_shard"]
+        fields["dp_shard"] = 1
+    pp = fields["pp"]
+    chunks = draw(
+        st.sampled_from([v for v in (1, 2, 3, 4) if v == 1 or 1 < pp * v <= model.layers])
+    )
+    if pp == 1:
+        chunks = 1
+    schedules = [name for name in SCHEDULES if name != "interleaved" or chunks > 1]
+    share = workload.global_batch // (fields["dp_replicate"] * fields["dp_shard"])
+    fields |= {
+        "sharding": sharding,
+        "virtual_stages": chunks,
+        "schedule": draw(st.sampled_from(schedules)),
+        "micro_batch": draw(st.sampled_from([d for d in (1, 2, 3, 4, 8) if share % d == 0])),
+        "recompute": draw(st.sampled_from(("none", "selective", "full"))),
+        "cp_method": draw(st.sampled_from(("ring", "allgather"))),
+        "precision": draw(st.sampled_from((None, *precisions))),
+        "reduce_precision": draw(st.sampled_from((None, "bf16", "fp32"))),
+        "prefetch": draw(st.sampled_from((0, 1, 1, 2))),
+        **draw(_switches()),
+    }
+    if pp > 1 and draw(st.booleans()) and model.layers > pp:
+        fields[draw(st.sampled_from(("first_stage_layers", "last_stage_layers")))] = draw(
+            st.integers(1, model.layers - pp + 1)
+        )
+    return Strategy(**fields)
+
+
+def _switches():
+    """All booleans of a strategy, as one draw."""
+    names = ("reshard", "sequence_parallel", "overlap_dp", "overlap_tp", "overlap_pp")
+    return st.integers(0, 31).map(
+        lambda bits: {name: not bits >> place & 1 for place, name in enumerate(names)}
+    )
+
+
+@st.composite
+def points(draw, most=6, least=1):
+    """Draw a whole point: `least` to `most` strategies of one model, cluster and workload."""
+    model, cluster = draw(models()), draw(clusters())
+    workload = Workload(
+        sequence=draw(st.sampled_from((1, 60, 512, 2048, 4096, 131072))),
+        global_batch=cluster.accelerators * draw(st.sampled_from((1, 2, 6, 16))),
+    )
+    precisions = ("bf16", "fp8") if "fp8" in cluster.accelerator.peak_flops else ("bf16",)
+    drawn = strategies(model, workload, cluster.accelerators, precisions)
+    return Point(
+        model=model,
+        cluster=cluster,
+        workload=workload,
+        strategies=draw(st.lists(drawn, min_size=least, max_size=most)),
+        stack=draw(stacks(cluster.accelerator.kind)),
+    )
+
+
+@st.composite
+def any_strategy(draw):
+    """Draw a valid strategy that need not fit any cluster: every field free."""
+    degrees = st.integers(1, 2**22)
+    sharding = draw(st.sampled_from(("ddp", "zero1", "zero2", "zero3")))
+    pp = draw(st.one_of(st.just(1), degrees))
+    chunks = draw(st.integers(1, 16)) if pp > 1 else 1
+    count = st.one_of(st.none(), st.integers(1, 10_000))
+    return Strategy(
+        dp_replicate=draw(degrees),
+        dp_shard=1 if sharding == "ddp" else draw(degrees),
+        sharding=sharding,
+        tp=draw(degrees),
+        cp=draw(degrees),
+        cp_method=draw(st.sampled_from(("ring", "allgather"))),
+        pp=pp,
+        virtual_stages=chunks,
+        schedule=draw(
+            st.sampled_from([name for name in SCHEDULES if name != "interleaved" or chunks > 1])
+        ),
+        first_stage_layers=draw(count),
+        last_stage_layers=draw(count),
+        ep=draw(degrees),
+        micro_batch=draw(degrees),
+        accumulation=draw(count),
+        recompute=draw(st.sampled_from(("none", "selective", "full"))),
+        precision=draw(st.sampled_from((None, "bf16", "fp16", "fp8", "mxfp8", "nvfp4"))),
+        compiled=draw(st.sampled_from((None, True, False))),
+        reduce_precision=draw(st.sampled_from((None, "fp32", "bf16"))),
+        prefetch=draw(st.integers(0, 64)),
+        **draw(_switches()),
+    )
+
+
+def wild():
+    """Draw what a field should never be handed, and now and then what it should."""
+    return st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-3, 70),
+        st.integers(),
+        st.sampled_from((2**31, 2**63, 10**400, 10**5000, -(10**5000))),
+        st.floats(),
+        st.text(max_size=5),
+        st.sampled_from(("ddp", "zero3", "1f1b", "ring", "full", "bf16", "fp32")),
+        st.just([]),
+        st.just({}),
+        st.just(b"x"),
+    )

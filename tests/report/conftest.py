@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from report_cases import priced
+
+
+@pytest.fixture
+def fsdp():
+    """A fully sharded estimate as it comes."""
+    return priced("fsdp")
+
+
+@pytest.fixture
+def literal(fsdp):
+    """An estimate with round numbers, so that what is printed can be written down."""
+    terms = dict.fromkeys(fsdp.terms, 0.0) | {
+        "gemm": 0.5, "attention": 0.1, "contention": 0.25, "straggler": 0.15,
+    }  # fmt: skip
+    gib = 2.0**30
+    memory = dict.fromkeys(fsdp.memory, 0.0) | {"activations": 30 * gib, "logits": 10 * gib}
+    rate = 8192.0
+    return replace(
+        fsdp,
+        terms=terms,
+        step_seconds=1.0,
+        load={"tensor_parallel": 0.0, "context_parallel": 0.0, "data_parallel": 0.8, "pipeline": 0},
+        exposed={"tensor_parallel": 0, "context_parallel": 0, "data_parallel": 0.02, "pipeline": 0},
+        tokens_per_second=2048 * rate,
+        tokens_per_second_per_accelerator=rate,
+        low=7000.0,
+        high=9500.0,
+        tflops=395.6,
+        mfu=0.4,
+        hfu=0.4,
+        peak_flops=989e12,
+        memory=memory,
+        memory_bytes=40 * gib,
+        memory_low=35 * gib,
+        memory_high=45 * gib,
+        memory_capacity=80 * gib,
+        infeasible=None,
+        watts_per_accelerator=620.0,
+        facility_watts_per_accelerator=1200.0,
+        joules_per_token=0.15,
+        usd_per_hour=6144.0,
+        usd_per_million_tokens=0.1017,
+    )

@@ -1,0 +1,276 @@
+"""The verb: what it returns for one and for many, what it chooses, what it refuses."""
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+
+from scalewise.catalog import load_cluster
+from scalewise.errors import InputError
+from scalewise.model import load_model
+from scalewise.stack import load_stack
+from scalewise.step.estimate import DEFAULT_STACKS, REASONS, Estimates, estimate
+from scalewise.step.result import Estimate
+from scalewise.step.support import UnsupportedModelError
+from scalewise.strategies import Strategies
+from scalewise.strategy import parse_strategy
+from scalewise.workload import Workload
+from toys import toy_cluster, toy_model, toy_stack, toy_workload
+
+STRATEGY = parse_strategy("fsdp8-mb2")
+
+
+def toy(strategy=STRATEGY, **changes):
+    fields = {"cluster": toy_cluster(), "workload": toy_workload(), "stack": toy_stack()} | changes
+    return estimate(
+        toy_model(), fields["cluster"], fields["workload"], strategy, stack=fields["stack"]
+    )
+
+
+def test_one_gives_an_estimate_and_many_give_estimates():
+    assert isinstance(toy(), Estimate)
+    for many in ([STRATEGY], (STRATEGY, STRATEGY), Strategies.of([STRATEGY])):
+        result = toy(many)
+        assert isinstance(result, Estimates)
+        assert len(result) == len(many)
+        assert result[0].step_seconds == toy().step_seconds
+
+
+def test_rates_follow_from_the_step_time():
+    one = toy()
+    tokens = 16 * 1000
+    assert one.micro_steps == 1
+    assert one.tokens_per_second == pytest.approx(tokens / one.step_seconds)
+    assert one.tokens_per_second_per_accelerator == pytest.approx(one.tokens_per_second / 8)
+    # The stack's interval times that of the uncalibrated chip (0.75 to 1.3).
+    assert one.low == pytest.approx(one.tokens_per_second_per_accelerator * 0.8 * 0.75)
+    assert one.high == pytest.approx(one.tokens_per_second_per_accelerator * 1.25 * 1.3)
+
+
+def test_utilisation_and_its_convention():
+    for convention in ("causal", "palm", "megatron", "6n"):
+        one = estimate(
+            toy_model(),
+            toy_cluster(),
+            toy_workload(),
+            STRATEGY,
+            stack=toy_stack(),
+            convention=convention,
+        )
+        flops = toy_model().training_flops(1000, convention)
+        assert one.convention == convention
+        assert one.tflops == pytest.approx(one.tokens_per_second_per_accelerator * flops / 1e12)
+        assert one.mfu == pytest.approx(one.tflops / 100.0)
+        assert one.hfu == one.mfu
+
+
+def test_hardware_utilisation_counts_what_is_repeated():
+    full = toy(parse_strategy("fsdp8-mb2-acfull"))
+    parts = toy_model().forward_flops_parts(1000)
+    # Forward once more, without the head and the last product of each layer.
+    again = parts["qkv"] + parts["attention_out"] + parts["mlp"] + parts["attention"]
+    again -= 4 * 2.0 * 1024 * 4096
+    extra = full.tokens_per_second_per_accelerator * again / 100e12
+    assert full.hfu == pytest.approx(full.mfu + extra, rel=1e-12)
+    selective = toy(parse_strategy("fsdp8-mb2-acsel"))
+    extra = selective.tokens_per_second_per_accelerator * parts["attention"] / 100e12
+    assert selective.hfu == pytest.approx(selective.mfu + extra, rel=1e-12)
+
+
+def test_precision_of_the_strategy_goes_before_that_of_the_workload():
+    eight = toy_workload(precision="fp8")
+    assert toy().peak_flops == 100e12
+    assert toy(workload=eight).peak_flops == 200e12
+    assert toy(parse_strategy("fsdp8-mb2-fp8")).peak_flops == 200e12
+    assert toy(parse_strategy("fsdp8-mb2-bf16"), workload=eight).peak_flops == 100e12
+
+
+def test_money_and_energy():
+    one = toy()
+    rate = one.tokens_per_second_per_accelerator
+    assert one.usd_per_hour == pytest.approx(8 * 3.6)
+    assert one.usd_per_million_tokens == pytest.approx(0.001 / rate * 1e6)
+    # The toy idles at 60 and may draw 300; host 100, network 20.
+    assert 60.0 < one.watts_per_accelerator < 300.0
+    pue = toy_cluster().pue
+    assert one.facility_watts_per_accelerator == pytest.approx(
+        (one.watts_per_accelerator + 120.0) * pue
+    )
+    assert one.joules_per_token == pytest.approx(one.facility_watts_per_accelerator / rate)
+    assert one.tokens_per_joule == pytest.approx(1.0 / one.joules_per_token)
+
+
+def test_what_is_not_known_is_none():
+    chip = msgspec.structs.replace(toy_cluster().accelerator, tdp_watts=None, idle_watts=None)
+    one = toy(cluster=toy_cluster(accelerator=chip, usd_per_hour=None))
+    assert one.watts_per_accelerator is None
+    assert one.facility_watts_per_accelerator is None
+    assert one.joules_per_token is None
+    assert one.tokens_per_joule is None
+    assert one.usd_per_hour is None
+    assert one.usd_per_million_tokens is None
+    assert any("power" in warning for warning in one.warnings)
+
+
+def test_a_power_cap_lowers_clocks_and_watts():
+    capped = toy_cluster(power_cap_watts=180.0)
+    slow, fast = toy(cluster=capped), toy()
+    # Half of the range: 0.5 ** 0.4 of the clock; large products and attention feel all of it.
+    ratio = fast.terms["attention"] / slow.terms["attention"]
+    assert ratio == pytest.approx(0.757858283255199, rel=1e-9)
+    assert slow.terms["memory_bound"] == fast.terms["memory_bound"]
+    assert slow.watts_per_accelerator < 180.0
+
+
+def test_days_of_a_token_budget():
+    assert toy().days is None
+    one = toy(workload=toy_workload(tokens=1e9))
+    assert one.days == pytest.approx(1e9 / one.tokens_per_second / 86400.0)
+
+
+def test_an_oversubscribed_tier_slows_what_spans_it():
+    def gather(**changes):
+        return toy(cluster=toy_cluster(**changes)).load["data_parallel"]
+
+    within = gather(oversubscription=4.0, tier_size=8)
+    beyond = gather(oversubscription=4.0, tier_size=4)
+    assert within == gather()
+    assert beyond > 2.0 * within
+
+
+@pytest.mark.parametrize(
+    ("cluster", "stack"),
+    [("dgx-h100", "megatron"), ("gcp-tpu-v5p", "maxtext-tpu"), ("aws-trn2", "neuronx")],
+)
+def test_a_default_stack_is_chosen_and_said(cluster, stack):
+    assert stack in DEFAULT_STACKS.values()
+    model, workload = load_model("llama-2-7b"), Workload(sequence=4096, global_batch=16)
+    one = estimate(model, load_cluster(cluster, 8), workload, STRATEGY)
+    assert one.stack == load_stack(stack)
+    assert one.defaults == (f"software stack {stack}",)
+    named = estimate(model, load_cluster(cluster, 8), workload, STRATEGY, stack=stack)
+    assert named.defaults == ()
+    assert named.step_seconds == one.step_seconds
+
+
+def test_uncalibrated_chips_say_so():
+    assert any("uncalibrated" in warning for warning in toy().warnings)
+    assert "uncalibrated" in toy().provenance["kernel efficiency"]
+
+
+def test_everything_is_ready_for_json():
+    plain = toy().to_dict()
+    again = json.loads(json.dumps(plain, allow_nan=False))
+    assert again == plain
+    assert plain["strategy"] == "fsdp8-mb2"
+    assert plain["cluster"] == {"name": "toys", "accelerators": 8}
+    assert plain["model"] == "toy"
+    assert plain["workload"]["global_batch"] == 16
+    assert plain["feasible"] is True
+    assert plain["waterfall"]["achieved"] == plain["mfu"]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("mixtral-8x7b", "mixture of experts"), ("deepseek-v3", "mixture of experts")],
+)
+def test_models_without_a_cost_model_are_refused(name, says):
+    with pytest.raises(UnsupportedModelError, match=says) as caught:
+        estimate(load_model(name), toy_cluster(), toy_workload(), STRATEGY)
+    assert caught.value.hint
+
+
+def test_a_precision_the_chip_lacks_is_refused():
+    with pytest.raises(InputError, match="a100-sxm-80gb has no fp8 peak"):
+        estimate(
+            load_model("llama-2-7b"),
+            load_cluster("dgx-a100", 8),
+            toy_workload(precision="fp8"),
+            STRATEGY,
+        )
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(InputError):
+        estimate(toy_model(), toy_cluster(), toy_workload(), STRATEGY, stack="megatrom")
+    with pytest.raises(InputError, match="no strategy"):
+        toy([])
+
+
+def test_a_stack_of_another_kind_of_device_is_refused():
+    with pytest.raises(InputError, match="maxtext-tpu"):
+        estimate(
+            load_model("llama-2-7b"),
+            load_cluster("dgx-h100", 8),
+            Workload(sequence=4096, global_batch=16),
+            STRATEGY,
+            stack="maxtext-tpu",
+        )
+
+
+# A hundred thousand at once.
+
+
+def test_a_hundred_thousand_strategies_at_once():
+    accelerators = 2**13
+    tp, pp, cp, replicate = (
+        grid.ravel()
+        for grid in np.meshgrid(
+            [1.0, 2.0, 4.0, 8.0], [1.0, 2.0, 4.0, 8.0], [1.0, 2.0, 4.0], 2.0 ** np.arange(6)
+        )
+    )
+    rows = 100_000
+
+    def spread(values):
+        return np.resize(np.asarray(values, dtype=float), rows)
+
+    random = np.random.default_rng(0)
+    tp, pp, cp, replicate = (spread(axis) for axis in (tp, pp, cp, replicate))
+    many = Strategies.columns(
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        dp_replicate=replicate,
+        dp_shard=accelerators / (tp * pp * cp * replicate),
+        sharding=random.integers(1, 4, rows),
+        micro_batch=random.choice([1.0, 2.0, 4.0], rows),
+        recompute=random.integers(0, 3, rows),
+        reshard=random.integers(0, 2, rows),
+        prefetch=random.integers(0, 3, rows),
+        overlap_dp=random.integers(0, 2, rows),
+    )
+    result = estimate(
+        load_model("llama-3-70b"),
+        load_cluster("dgx-h100", accelerators),
+        Workload(sequence=8192, global_batch=2**15),
+        many,
+    )
+    assert len(result) == rows
+    columns = {
+        **result.terms.parts(),
+        **result.memory.parts(),
+        "step": result.step_seconds,
+        "tokens": result.tokens_per_second_per_accelerator,
+        "mfu": result.mfu,
+        "hfu": result.hfu,
+        "watts": result.watts_per_accelerator,
+        "memory": result.memory_bytes,
+        "code": result.infeasible_code,
+    }
+    for name, column in columns.items():
+        assert np.shape(column) == (rows,), name
+        assert np.all(np.isfinite(column)), name
+    assert np.all(result.step_seconds > 0.0)
+    # Every mesh multiplies out and every batch divides: only memory can be in the way.
+    told = {REASONS[int(code)].split(":")[0] for code in set(result.infeasible_code.tolist())}
+    assert told == {"fits", "memory"}
+    # A row among many is the row alone.
+    for row in (0, 12_345, 99_999):
+        alone = estimate(
+            load_model("llama-3-70b"),
+            load_cluster("dgx-h100", accelerators),
+            Workload(sequence=8192, global_batch=2**15),
+            many[row],
+        )
+        assert alone.to_dict() == result[row].to_dict()

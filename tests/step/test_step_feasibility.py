@@ -1,0 +1,111 @@
+"""Feasibility: the first reason that applies, and a sentence for it."""
+
+import numpy as np
+import pytest
+
+from scalewise.errors import InputError
+from scalewise.step.estimate import estimate
+from scalewise.step.feasibility import REASONS, feasibility
+from scalewise.strategy import parse_strategy
+from toys import case_of, toy_cluster, toy_model, toy_stack, toy_workload
+
+# On 8 accelerators, 4 layers, 8 heads, 1000 tokens, 16 sequences.
+ANSWERS = [
+    ("fsdp8-mb2", "fits"),
+    ("fsdp4-mb2", "mesh"),
+    ("fsdp8-tp2", "mesh"),
+    ("fsdp8-mb3", "batch"),
+    ("fsdp8-mb4", "batch"),
+    ("fsdp1-cp8", "fits"),
+    ("fsdp1-pp8", "stages"),
+    ("fsdp2-pp4-v2", "stages"),
+    ("fsdp2-pp4", "fits"),
+    ("fsdp2-pp2-tp2-v2", "fits"),
+    ("fsdp2-pp4-first2", "stages"),
+    ("fsdp4-pp2-first1-last1", "stages"),
+    ("fsdp4-pp2-last5", "stages"),
+]
+
+
+@pytest.mark.parametrize(("spelling", "reason"), ANSWERS)
+def test_reasons(spelling, reason):
+    code = feasibility(case_of(spelling), np.array([0.0]))
+    assert REASONS[int(code[0])].split(":")[0] == reason
+
+
+def test_heads_and_sequence():
+    model, cluster = toy_model(heads=12, head_dim=128), toy_cluster(24)
+    workload = toy_workload(global_batch=24)
+    case = case_of(
+        "fsdp3-tp8", "fsdp1-tp8-cp3", "fsdp8-cp3", "fsdp6-tp4",
+        model=model, cluster=cluster, workload=workload,
+    )  # fmt: skip
+    reasons = [REASONS[int(code)].split(":")[0] for code in feasibility(case, np.zeros(4))]
+    # Each gets the first reason only.
+    assert reasons == ["heads", "heads", "sequence", "fits"]
+
+
+def test_memory_is_the_last_reason():
+    case = case_of("fsdp8", "fsdp8-mb3", "fsdp8")
+    codes = feasibility(case, np.array([16e9 + 1.0, 16e9 + 1.0, 16e9]))
+    assert [REASONS[int(code)].split(":")[0] for code in codes] == ["memory", "batch", "fits"]
+
+
+def test_only_what_certainly_does_not_fit_is_refused():
+    # The toy's interval is 0.5 to 1.5: up to twice the memory may still fit.
+    model, workload, strategy = toy_model(), toy_workload(), parse_strategy("ddp8")
+    needed = estimate(model, toy_cluster(), workload, strategy, stack=toy_stack()).memory_bytes
+
+    def answer(memory):
+        chip = toy_cluster().accelerator.with_(memory_bytes=memory)
+        cluster = toy_cluster(accelerator=chip)
+        return estimate(model, cluster, workload, strategy, stack=toy_stack())
+
+    assert answer(needed * 0.51).infeasible is None
+    assert answer(needed * 0.51).warnings
+    refused = answer(needed * 0.49)
+    assert refused.infeasible.startswith("memory: needs ")
+    assert "optimizer" in refused.infeasible
+    assert not refused.feasible
+    assert refused.memory_headroom < 0.0
+    assert refused.step_seconds > 0.0
+    assert not any("tight" in warning for warning in answer(needed * 10.0).warnings)
+
+
+def test_one_among_many_is_an_answer():
+    many = [parse_strategy(spelling) for spelling, _ in ANSWERS]
+    result = estimate(toy_model(), toy_cluster(), toy_workload(), many, stack=toy_stack())
+    assert result.feasible.tolist() == [reason == "fits" for _, reason in ANSWERS]
+    for row, (_, reason) in enumerate(ANSWERS):
+        told = result[row].infeasible
+        assert (told is None) if reason == "fits" else told.startswith(reason)
+    assert np.all(np.isfinite(result.step_seconds))
+
+
+@pytest.mark.parametrize(
+    ("spelling", "says"),
+    [
+        ("fsdp4-mb2", "but the cluster has 8"),
+        ("fsdp8-mb3", "not a multiple of micro_batch 3"),
+        ("fsdp1-pp8", "pp = 8 is more stages than the 4 layers"),
+        ("fsdp2-pp4-v2", "8 chunks of the 4 layers"),
+        ("fsdp2-pp4-first2", "first_stage_layers = 2"),
+        ("fsdp4-pp2-first1-last1", "leave 2 layers"),
+    ],
+)
+def test_a_single_impossible_strategy_is_refused(spelling, says):
+    with pytest.raises(InputError, match=says) as caught:
+        estimate(
+            toy_model(), toy_cluster(), toy_workload(), parse_strategy(spelling), stack=toy_stack()
+        )
+    assert caught.value.hint
+
+
+def test_degrees_that_do_not_divide_are_refused():
+    model, cluster = toy_model(heads=12, head_dim=128), toy_cluster(24)
+    workload = toy_workload(global_batch=24)
+    with pytest.raises(InputError, match="tp = 8 does not divide the 12 attention heads") as caught:
+        estimate(model, cluster, workload, parse_strategy("fsdp3-tp8"))
+    assert "1, 2, 3, 4, 6, 12" in caught.value.hint
+    with pytest.raises(InputError, match="cp = 3 does not divide the sequence of 1000"):
+        estimate(model, cluster, workload, parse_strategy("fsdp8-cp3"))

@@ -1,0 +1,296 @@
+"""The catalog: every shipped file loads, names are found, wrong files are explained."""
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from scalewise import catalog
+from scalewise.catalog import (
+    load,
+    load_accelerator,
+    load_cluster,
+    load_fabric,
+    names,
+    typical_cluster,
+)
+from scalewise.errors import InputError
+
+CHIP = """
+vendor = "Toys"
+architecture = "toy"
+kind = "gpu"
+memory_bytes = "16GB"
+memory_bandwidth = "1TB/s"
+scale_up_name = "string"
+scale_up_domain = 4
+scale_up_bandwidth = "100GB/s"
+aliases = ["Bear"]
+[peak_flops]
+bf16 = "100TFLOP/s"
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A catalog folder of the user's own, with a function that writes into it."""
+    monkeypatch.setenv("SCALEWISE_CATALOG", str(tmp_path))
+
+    def write(kind, name, text):
+        folder = tmp_path / kind
+        folder.mkdir(exist_ok=True)
+        path = folder / f"{name}.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("name", names("accelerators"))
+def test_every_accelerator_loads(name):
+    chip = load_accelerator(name)
+    assert chip.name == name
+    assert chip.source
+    # Dense peaks lie between a V100 and the next few generations; a wrong prefix does not.
+    assert all(10e12 < peak < 20e15 for peak in chip.peak_flops.values())
+    assert 15 * 2**30 < chip.memory_bytes < 300 * 2**30
+    assert 300e9 < chip.memory_bandwidth < 10e12
+    assert chip.scale_up_bandwidth is not None
+    assert 30e9 <= chip.scale_up_bandwidth <= 900e9
+    if chip.scale_out_bandwidth is not None:
+        assert chip.scale_out_bandwidth < chip.scale_up_bandwidth
+
+
+@pytest.mark.parametrize("name", names("fabrics"))
+def test_every_fabric_loads(name):
+    fabric = load_fabric(name)
+    assert fabric.source
+    assert fabric.hop_seconds < 100e-6
+
+
+@pytest.mark.parametrize("name", names("clusters"))
+def test_every_cluster_loads(name):
+    cluster = load_cluster(name, 1024)
+    assert (cluster.name, cluster.accelerators) == (name, 1024)
+    assert cluster.source
+    assert cluster.scale_out_bandwidth < cluster.scale_up_bandwidth
+    assert cluster.scale_up_domain == cluster.accelerator.scale_up_domain
+    assert 1 <= load_cluster(name).accelerators <= 256
+
+
+def test_files_are_ascii_and_aliases_belong_to_one_file():
+    for kind in ("accelerators", "clusters", "fabrics"):
+        seen = {}
+        for path in sorted((catalog.PACKAGE / kind).glob("*.toml")):
+            path.read_bytes().decode("ascii")
+            for alias in [path.stem, *catalog._read(path).get("aliases", [])]:
+                assert seen.setdefault(alias, path.name) == path.name
+                assert catalog.find(kind, alias) == path
+
+
+def test_h100_in_numbers():
+    chip = load_accelerator("h100-sxm-80gb")
+    assert chip.peak_flops == {
+        "fp32": 67e12,
+        "tf32": 494.5e12,
+        "bf16": 989e12,
+        "fp16": 989e12,
+        "fp8": 1979e12,
+    }
+    assert chip.memory_bytes == 81559 * 2**20
+    assert chip.memory_bandwidth == 3.35e12
+    assert (chip.scale_up_bandwidth, chip.scale_out_bandwidth) == (450e9, 50e9)
+    assert (chip.tdp_watts, chip.idle_watts) == (700, 70)
+    assert (chip.compute_units, chip.boost_hz) == (132, 1.83e9)
+    assert (chip.usd_per_hour_low, chip.usd_per_hour, chip.usd_per_hour_high) == (1.99, 2.95, 5)
+    assert (chip.vendor, chip.architecture, chip.kind) == ("NVIDIA", "hopper", "gpu")
+
+
+def test_dgx_h100_in_numbers():
+    cluster = load_cluster("dgx-h100", 2048)
+    assert (cluster.accelerators, cluster.scale_up_domain, cluster.nodes) == (2048, 8, 256)
+    assert (cluster.scale_up_bandwidth, cluster.scale_out_bandwidth) == (450e9, 50e9)
+    assert (cluster.fabric.hop_seconds, cluster.fabric.efficiency) == (5e-6, 0.96)
+    assert (cluster.host, cluster.host_watts, cluster.network_watts) == ("intel", 340, 116)
+    assert (cluster.pue, cluster.usd_per_hour) == (1.15, 2.95)
+    assert (cluster.power_limit, cluster.idle) == (700, 70)
+    assert cluster.assumed == []
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [("aws-p4d", 6.25e9), ("p5", 50e9), ("gcp-a3-mega", 25e9), ("gcp-tpu-v5p", 6.25e9)],
+)
+def test_network_rate_per_accelerator(name, rate):
+    assert load_cluster(name).scale_out_bandwidth == rate
+
+
+def test_v100_has_no_bf16_and_mi350x_no_known_one():
+    with pytest.raises(InputError) as caught:
+        load_accelerator("v100").peak("bf16")
+    assert caught.value.hint == "use fp16"
+    with pytest.raises(InputError) as caught:
+        load_accelerator("mi350x").peak("bf16")
+    assert caught.value.hint == "it has fp8, fp4"
+
+
+@pytest.mark.parametrize("name", ["H100", "h100", " H100 SXM 80GB ", "h100_sxm_80gb"])
+def test_names_in_any_spelling(name):
+    assert load_accelerator(name).name == "h100-sxm-80gb"
+
+
+def test_an_accelerator_makes_a_default_cluster():
+    cluster = load_cluster("a100", 64)
+    assert (cluster.name, cluster.nodes, cluster.fabric.name) == ("a100-sxm-80gb", 8, "unknown")
+    assert "typical figures of the accelerator a100-sxm-80gb" in cluster.notes
+    assert cluster.host_watts == pytest.approx(0.42 * 400)
+    assert cluster.network_watts == pytest.approx(58.2, rel=1e-3)
+    assert cluster.usd_per_hour == pytest.approx((0.8 * 3) ** 0.5)
+    assert len(cluster.assumed) == 3
+    assert load_cluster("tpu-v5e").fabric.name == "dcn"
+    assert load_cluster("a100").accelerators == 8
+
+
+def test_a_default_cluster_without_network():
+    alone = load_cluster("rtx-4090", 8)
+    assert any("one domain only" in sentence for sentence in alone.assumed)
+    with pytest.raises(InputError) as caught:
+        load_cluster("rtx-4090", 16)
+    assert str(caught.value) == (
+        "16 rtx-4090 span several domains of 8, and no network rate is known"
+    )
+    given = typical_cluster(
+        load_accelerator("rtx-4090"), accelerators=16, scale_out_bandwidth=12.5e9
+    )
+    assert given.nodes == 2
+
+
+def test_a_price_range_is_not_needed_where_a_price_is_given():
+    assert load_cluster("aws-p4de").usd_per_hour == 3.4309
+    assert load_cluster("aws-p6-b200").usd_per_hour is None
+
+
+def test_a_size_must_be_whole():
+    np = pytest.importorskip("numpy")
+    assert load_cluster("dgx-h100", np.int64(16)).nodes == 2
+    for wrong in (8.5, 0, "8"):
+        with pytest.raises(InputError):
+            load_cluster("dgx-h100", wrong)
+
+
+def test_unknown_names_are_explained():
+    with pytest.raises(InputError) as caught:
+        load_accelerator("h100-sxm-80gbb")
+    assert str(caught.value) == "`h100-sxm-80gbb` is not in the catalog of accelerators"
+    assert "`h100-sxm-80gb`" in caught.value.hint
+    with pytest.raises(InputError) as caught:
+        load_cluster("dgx-h10")
+    assert str(caught.value) == "`dgx-h10` is neither a cluster nor an accelerator"
+    assert "`dgx-h100`" in caught.value.hint
+    with pytest.raises(InputError, match=r"there is no file nowhere\.toml"):
+        load_cluster("nowhere.toml")
+    with pytest.raises(InputError) as caught:
+        names("acelerators")
+    assert "`accelerators`" in caught.value.hint
+
+
+def test_own_folder_comes_first(own):
+    own("accelerators", "toy", CHIP)
+    own("accelerators", "h100-sxm-80gb", CHIP)
+    assert load_accelerator("bear").memory_bytes == 16e9
+    assert load_accelerator("h100-sxm-80gb").vendor == "Toys"
+    assert "toy" in names("accelerators")
+    assert "h200-sxm-141gb" in names("accelerators")
+    own(
+        "clusters",
+        "playroom",
+        'accelerator = "toy"\naccelerators = "1k"\nfabric = "roce"\n'
+        'scale_out_bandwidth = "100Gbit/s"\n',
+    )
+    room = load_cluster("playroom")
+    assert (room.nodes, room.scale_out_bandwidth, room.fabric.name) == (250, 12.5e9, "roce")
+
+
+def test_a_changed_file_is_read_again(own):
+    path = own("accelerators", "toy", CHIP)
+    assert load_accelerator("toy").memory_bytes == 16e9
+    path.write_text(CHIP.replace("16GB", "32GB"))
+    os.utime(path, ns=(1, 1))
+    assert load_accelerator("toy").memory_bytes == 32e9
+
+
+def test_paths(tmp_path):
+    (tmp_path / "toy.toml").write_text(CHIP)
+    (tmp_path / "room.toml").write_text(
+        'accelerator = "toy.toml"\nscale_out_bandwidth = "100Gbit/s"\n'
+    )
+    assert load_accelerator(str(tmp_path / "toy.toml")).name == "toy"
+    room = load_cluster(str(tmp_path / "room.toml"), 8)
+    assert (room.name, room.accelerator.name, room.fabric.name) == ("room", "toy", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (CHIP.replace("memory_bytes", "memory_byte"), "unknown key `memory_byte`", "memory_bytes"),
+        (CHIP.replace("16GB", "16GB/s"), "memory_bytes: `16GB/s` is not a size in bytes", "80GiB"),
+        (
+            CHIP.replace("100TFLOP/s", "fast"),
+            "peak_flops.bf16: `fast` is not a value",
+            "989TFLOP/s",
+        ),
+        (CHIP.replace("= 4", '= "four"'), "Expected `int`, got `str` - at `scale_up_domain`", None),
+        (CHIP.replace('vendor = "Toys"', ""), "missing required field `vendor`", None),
+        (CHIP.replace("= 4", "= 0"), "scale_up_domain = 0 must be at least 1", None),
+        ("vendor = \n", "is not valid TOML: Invalid value (at line 1, column 10)", None),
+    ],
+)
+def test_wrong_files_are_explained(own, text, message, hint):
+    path = own("accelerators", "toy", text)
+    with pytest.raises(InputError) as caught:
+        load_accelerator("toy")
+    assert str(caught.value).startswith(str(path))
+    assert message in str(caught.value)
+    assert hint is None or hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('fabric = "roce"\n', "the key `accelerator` is missing"),
+        ('accelerator = "h1000"\n', "`h1000` is not in the catalog of accelerators"),
+        ("accelerator = 5\n", "are names or paths, not 5"),
+        (
+            'accelerator = "h100"\npower_cap_watts = "900W"\n',
+            "power_cap_watts = 900 must be at most 700",
+        ),
+        ('accelerator = "h100"\nhost = "sparc"\n', "at `host`"),
+    ],
+)
+def test_wrong_cluster_files_are_explained(own, text, message):
+    own("clusters", "room", text)
+    with pytest.raises(InputError) as caught:
+        load_cluster("room")
+    assert message in str(caught.value)
+
+
+def test_any_struct_can_be_loaded(own):
+    class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+        name: str
+        layers: int
+        budget: float
+
+    own("recipes", "cake", 'aliases = ["torte"]\nlayers = 3\nbudget = "2k"\n')
+    assert load("recipes", "torte", Recipe, {"budget": "tokens"}) == Recipe(
+        name="cake", layers=3, budget=2000
+    )
+
+
+def test_loading_needs_no_heavy_library():
+    script = (
+        "import sys; from scalewise.catalog import load_cluster; load_cluster('dgx-h100');"
+        "sys.exit(sorted({'numpy', 'rich', 'click', 'torch'} & set(sys.modules)).__len__())"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -1,0 +1,188 @@
+"""Every family of config.json against the catalog entry of the same model."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from scalewise.errors import InputError
+from scalewise.hf import MODEL_TYPES, model_from_hf, read_hf_config
+from scalewise.model import load_model
+
+DATA = Path(__file__).parent / "data" / "hf"
+FILES = sorted(DATA.glob("*.json"))
+
+
+def config(name):
+    return json.loads((DATA / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_config_gives_the_catalog_model(path):
+    # Two independent writings of the same shape: all fields must agree, not only the total.
+    read, known = read_hf_config(path), load_model(path.stem)
+    relabel = {"name": known.name, "source": known.source}
+    assert msgspec.structs.replace(read, **relabel) == known
+    assert "Hugging Face" in read.source
+
+
+def test_every_family_has_a_config():
+    tested = {json.loads(path.read_text())["model_type"] for path in FILES}
+    # These are read by functions that other families test.
+    assert set(MODEL_TYPES) - tested == {"kimi_k2", "llama4_text", "mistral3"}
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("llama-2-7b", 6_738_415_616),
+        ("gemma-2-9b", 9_241_705_984),
+        ("gpt2", 124_439_808),
+        ("gpt-neox-20b", 20_554_567_680),
+        ("mpt-7b", 6_649_286_656),
+        ("mixtral-8x7b", 46_702_792_704),
+        ("deepseek-v3", 671_026_404_352),
+        ("falcon-7b", 6_921_720_704),
+        ("bloom-176b", 176_247_271_424),
+        ("starcoder", 15_517_456_384),
+        ("qwen1.5-moe-a2.7b", 14_315_784_192),
+        ("gpt-oss-20b", 20_914_757_184),
+    ],
+)
+def test_parameters_from_the_config(name, count):
+    assert read_hf_config(DATA / f"{name}.json").parameters == count
+
+
+def test_names():
+    assert read_hf_config(DATA / "llama-2-7b.json").name == "meta-llama/Llama-2-7b-hf"
+    assert read_hf_config(DATA / "llama-3-8b.json").name == "llama-3-8b"
+    assert read_hf_config(DATA / "llama-3-8b.json", name="mine").name == "mine"
+    assert model_from_hf(config("gpt2")).name == "gpt2"
+    here = config("llama-3-8b") | {"_name_or_path": "/home/me/checkpoint"}
+    assert model_from_hf(here).name == "llama"
+
+
+def test_load_model_reads_a_directory(tmp_path):
+    folder = tmp_path / "my-llama"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config("llama-3-8b")))
+    for spelling in (folder, str(folder), folder / "config.json"):
+        model = load_model(spelling)
+        assert (model.name, model.parameters) == ("my-llama", 8_030_261_248)
+    assert read_hf_config(folder).name == "my-llama"
+
+
+def test_windows():
+    qwen = config("qwen2.5-7b") | {"use_sliding_window": True, "sliding_window": 4096}
+    assert model_from_hf(qwen | {"max_window_layers": 20}).windowed_layers == 8
+    assert model_from_hf(qwen | {"max_window_layers": 99}).window is None
+    typed = ["full_attention"] * 25 + ["sliding_attention"] * 3
+    assert model_from_hf(qwen | {"layer_types": typed}).windowed_layers == 3
+    moe = config("qwen1.5-moe-a2.7b") | {"use_sliding_window": True}
+    assert model_from_hf(moe).windowed_layers == 11
+    gemma = model_from_hf(config("gemma-3-4b"))
+    assert (gemma.window, gemma.windowed_layers) == (1024, 29)
+    assert model_from_hf(config("mistral-7b-v0.1") | {"sliding_window": None}).window is None
+
+
+def test_which_layers_carry_experts():
+    qwen = config("qwen3-30b-a3b") | {"decoder_sparse_step": 2, "mlp_only_layers": [1, 3]}
+    model = model_from_hf(qwen)
+    assert (model.moe_layers, model.ffn) == (22, 6144)
+    deepseek = config("deepseek-v3") | {"first_k_dense_replace": 0, "moe_layer_freq": 2}
+    assert model_from_hf(deepseek).moe_layers == 31
+    llama4 = config("llama-4-maverick")
+    llama4["text_config"] |= {"moe_layers": [1, 3, 5], "no_rope_layers": [1, 1, 0] * 16}
+    model = model_from_hf(llama4)
+    assert (model.moe_layers, model.windowed_layers, model.window_kind) == (3, 32, "chunked")
+
+
+def test_variants():
+    mpt = config("mpt-7b")
+    learned = mpt | {"attn_config": {"alibi": False}, "no_bias": False}
+    model = model_from_hf(learned)
+    assert (model.positions, model.max_positions, model.mlp_bias) == ("learned", 2048, True)
+    assert model_from_hf(mpt | {"attn_config": {"kv_n_heads": 8}}).kv_heads == 8
+    multi = {"attn_config": {"attn_type": "multiquery_attention"}}
+    assert model_from_hf(mpt | multi).kv_heads == 1
+    rope = {"attn_config": {"alibi": False, "rope": True}, "learned_pos_emb": False}
+    assert model_from_hf(mpt | rope).positions == "rotary"
+    falcon = config("falcon-7b") | {"multi_query": False, "parallel_attn": False, "alibi": True}
+    model = model_from_hf(falcon)
+    assert (model.kv_heads, model.shared_norm, model.positions) == (71, False, "alibi")
+    assert model_from_hf(config("falcon-40b") | {"num_ln_in_parallel_attn": 1}).shared_norm
+    assert model_from_hf(config("starcoder") | {"multi_query": False}).kv_heads == 48
+    biased = model_from_hf(config("llama-3-8b") | {"attention_bias": True, "mlp_bias": True})
+    assert biased.parameters - 8_030_261_248 == 32 * (6144 + 4096 + 2 * 14336 + 4096)
+
+
+def test_text_half_of_a_wrapper():
+    text = {k: v for k, v in config("mistral-7b-v0.1").items() if k != "model_type"}
+    assert model_from_hf({"model_type": "mistral3", "text_config": text}).window == 4096
+    with pytest.raises(InputError, match="text_config"):
+        model_from_hf({"model_type": "gemma3"})
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_a_missing_width_is_named(path):
+    raw = json.loads(path.read_text())
+    inner = raw.get("text_config", raw)
+    key = next(k for k in ("hidden_size", "n_embd", "d_model") if k in inner)
+    del inner[key]
+    with pytest.raises(InputError, match=f"has no key {key}"):
+        model_from_hf(raw)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"hidden_size": "4096"}, "hidden_size = '4096'"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers = -1"),
+        ({"vocab_size": True}, "vocab_size = True"),
+        ({"tie_word_embeddings": "no"}, "tie_word_embeddings = 'no'"),
+        ({"num_key_value_heads": 7}, "heads = 32 is not a multiple of kv_heads = 7"),
+    ],
+)
+def test_wrong_values_are_named(change, words):
+    with pytest.raises(InputError, match=words):
+        model_from_hf(config("llama-3-8b") | change)
+
+
+def test_unsupported_shapes_are_refused():
+    with pytest.raises(InputError, match="word_embed_proj_dim = 512"):
+        model_from_hf(config("opt-6.7b") | {"word_embed_proj_dim": 512})
+    hybrid = {"layer_types": ["linear_attention"] * 24}
+    with pytest.raises(InputError, match="linear_attention"):
+        model_from_hf(config("gpt-oss-20b") | hybrid)
+    with pytest.raises(InputError, match="mlp_only_layers = 3"):
+        model_from_hf(config("qwen3-30b-a3b") | {"mlp_only_layers": 3})
+    with pytest.raises(InputError, match="attn_config = 1"):
+        model_from_hf(config("mpt-7b") | {"attn_config": 1})
+
+
+def test_unknown_type_lists_the_known_ones():
+    with pytest.raises(InputError, match="model_type = 'lama'") as caught:
+        model_from_hf({"model_type": "lama"})
+    assert "did you mean `llama`" in caught.value.hint
+    assert "starcoder2" in caught.value.hint
+    with pytest.raises(InputError, match="no model_type"):
+        model_from_hf({"hidden_size": 8})
+
+
+def test_broken_files_name_file_and_line(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text('{\n  "model_type": "llama",\n  "hidden_size": 40,,\n}\n')
+    with pytest.raises(InputError, match=r"config\.json, line 3: not valid JSON"):
+        read_hf_config(file)
+    file.write_text("[1, 2]")
+    with pytest.raises(InputError, match="holds a JSON list"):
+        read_hf_config(file)
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_hf_config(file)
+    file.write_text('{"model_type": "llama"}')
+    with pytest.raises(InputError, match=r"config\.json: .*num_attention_heads"):
+        read_hf_config(file)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_hf_config(tmp_path / "absent.json")

@@ -1,0 +1,235 @@
+"""A lower layer never imports a higher one, and only `measure` and `trace` import torch.
+
+The sources are read, not run: an import counts wherever it stands, under TYPE_CHECKING and inside
+functions too, and so does a module named in a string for `import_module` or `require`.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "src" / "scalewise"
+
+# From the bottom up. Modules of one row may import each other; a new module needs a place here.
+LAYERS = (
+    ("_version", "errors", "numeric", "units"),
+    ("model", "cluster", "workload", "strategy", "strategies", "stack", "chip", "hf", "catalog"),
+    ("physics",),
+    ("step",),
+    ("evidence", "explore", "measure", "trace"),
+    ("study", "report"),
+    ("cli", "ui", "__init__", "__main__"),
+)
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+
+# (module, what it imports): the few upward imports that are fine because they happen only when a
+# function is called, each with its reason.
+LAZY_UPWARD = {
+    ("step.result", "report.html"): "an Estimate shows itself in notebooks (_repr_html_)",
+}
+
+TORCH = {"torch", "torchvision", "torchaudio", "torchtitan"}
+MAY_IMPORT_TORCH = {"measure", "trace"}
+
+
+class Import(NamedTuple):
+    """One imported module."""
+
+    target: str
+    """Dotted name, as if written absolutely."""
+    line: int
+    lazy: bool
+    """Whether it happens inside a function."""
+
+
+def imports_of(source: str, module: str, *, is_package: bool = False) -> list[Import]:
+    """Every import in a source file.
+
+    `from a import b` counts as `a.b`, because `b` may be a module; relative imports are resolved
+    against `module`.
+    """
+    found: list[Import] = []
+
+    def base_of(node: ast.ImportFrom) -> str:
+        if node.level == 0:
+            return node.module or ""
+        parts = module.split(".") if is_package else module.split(".")[:-1]
+        parts = parts[: len(parts) - (node.level - 1)]
+        return ".".join([*parts, node.module] if node.module else parts)
+
+    def visit(node: ast.AST, *, lazy: bool) -> None:
+        if isinstance(node, ast.Import):
+            found.extend(Import(alias.name, node.lineno, lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = base_of(node)
+            found.extend(Import(f"{base}.{a.name}", node.lineno, lazy) for a in node.names)
+        elif isinstance(node, ast.Call) and node.args:
+            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            first = node.args[0]
+            if called in {"import_module", "require", "__import__"} and (
+                isinstance(first, ast.Constant) and isinstance(first.value, str)
+            ):
+                found.append(Import(first.value, node.lineno, lazy))
+        inside = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            visit(child, lazy=inside)
+
+    visit(ast.parse(source), lazy=False)
+    return found
+
+
+def layer_of(dotted: str) -> str | None:
+    """Name in LAYERS of something under scalewise; None for other packages.
+
+    A public name (`from scalewise import estimate`) belongs to `__init__`, which is at the top.
+    """
+    package, _, rest = dotted.partition(".")
+    if package != "scalewise":
+        return None
+    first = rest.split(".")[0]
+    return first if first in RANK else "__init__"
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by dotted name without the leading `scalewise.`."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = list(path.relative_to(PACKAGE).with_suffix("").parts)
+        if parts[-1] == "__init__" and len(parts) > 1:
+            parts.pop()
+        found[".".join(parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def module_imports(name: str) -> list[Import]:
+    """Imports of one module of the package."""
+    path = MODULES[name]
+    dotted = "scalewise" if name == "__init__" else f"scalewise.{name}"
+    source = path.read_text(encoding="utf-8")
+    return imports_of(source, dotted, is_package=path.stem == "__init__")
+
+
+def upward(name: str, imports: list[Import]) -> list[str]:
+    """One sentence for each import that goes up without leave."""
+    top = name.split(".")[0]
+    rank = RANK[top]
+    found = []
+    for item in imports:
+        layer = layer_of(item.target)
+        if layer is None or RANK[layer] <= rank:
+            continue
+        listed = any(
+            name == importer and (item.target + ".").startswith(f"scalewise.{imported}.")
+            for importer, imported in LAZY_UPWARD
+        )
+        if not (item.lazy and listed):
+            found.append(
+                f"line {item.line}: {top} (layer {rank}) imports {item.target} "
+                f"(layer {RANK[layer]}), which stands above it"
+            )
+    return found
+
+
+def torch_imports(name: str, imports: list[Import]) -> list[str]:
+    """One sentence for each import of torch outside of where it belongs."""
+    if name.split(".")[0] in MAY_IMPORT_TORCH:
+        return []
+    return [
+        f"line {item.line}: imports {item.target}; only {sorted(MAY_IMPORT_TORCH)} may"
+        for item in imports
+        if item.target.split(".")[0] in TORCH
+    ]
+
+
+def test_package_is_found():
+    assert {"errors", "model", "catalog", "step.estimate", "__init__"} <= set(MODULES)
+
+
+def test_every_module_has_a_layer():
+    assert {name.split(".")[0] for name in MODULES} - set(RANK) == set()
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_no_upward_import(name: str):
+    assert upward(name, module_imports(name)) == []
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_torch_only_where_it_belongs(name: str):
+    assert torch_imports(name, module_imports(name)) == []
+
+
+@pytest.mark.parametrize(("importer", "imported"), sorted(LAZY_UPWARD))
+def test_listed_exceptions_are_still_needed(importer: str, imported: str):
+    targets = [i.target for i in module_imports(importer) if i.lazy]
+    assert any((t + ".").startswith(f"scalewise.{imported}.") for t in targets)
+
+
+# The checker itself: each of these must be caught.
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("units", "from scalewise.model import Model"),
+        ("model", "import scalewise.physics.compute"),
+        ("physics.compute", "from scalewise import step"),
+        ("physics.compute", "from ..step import terms"),
+        ("physics.compute", "from .. import report"),
+        ("step.terms", "def f():\n    from scalewise.evidence.runs import Run"),
+        ("step.terms", "if TYPE_CHECKING:\n    from scalewise.report import html"),
+        ("step.result", "from scalewise.report.html import estimate_html"),
+        ("step.result", "def f():\n    from scalewise.report.tables import table"),
+        ("evidence.runs", "import_module('scalewise.cli.main')"),
+        ("catalog", "from scalewise import estimate"),
+        ("catalog", "import scalewise"),
+    ],
+)
+def test_upward_imports_are_caught(name: str, source: str):
+    assert len(upward(name, imports_of(source, f"scalewise.{name}"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("model", "from scalewise import catalog"),
+        ("model", "from scalewise.errors import InputError"),
+        ("step.terms", "from . import pipeline"),
+        ("step.result", "def f():\n    from scalewise.report.html import estimate_html"),
+        ("cli.main", "from scalewise.explore.search import search"),
+        ("physics.compute", "import numpy as np\nfrom unitsystem import cli"),
+    ],
+)
+def test_downward_imports_are_allowed(name: str, source: str):
+    assert upward(name, imports_of(source, f"scalewise.{name}")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch",
+        "import torch.distributed as dist",
+        "from torch import nn",
+        "def f():\n    import torch",
+        "torch = require('torch', 'measure')",
+        "importlib.import_module('torch.profiler')",
+    ],
+)
+def test_torch_is_caught(source: str):
+    imports = imports_of(source, "scalewise.step.terms")
+    assert len(torch_imports("step.terms", imports)) == 1
+    assert torch_imports("measure.train", imports) == []
+
+
+def test_relative_imports_in_a_package_start_at_the_package():
+    found = imports_of(
+        "from .terms import x\nfrom ..units import y", "scalewise.step", is_package=True
+    )
+    assert [item.target for item in found] == ["scalewise.step.terms.x", "scalewise.units.y"]

@@ -1,0 +1,91 @@
+"""Workloads: what they derive and what they refuse."""
+
+import math
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from draws import wild
+from scalewise.errors import InputError
+from scalewise.workload import PRECISIONS, Workload
+
+
+def test_tokens_per_step():
+    assert Workload(sequence=4096, global_batch=1024).tokens_per_step == 4_194_304
+
+
+def test_defaults():
+    workload = Workload(sequence=1, global_batch=1)
+    assert (workload.precision, workload.tokens) == ("bf16", None)
+
+
+def test_precisions():
+    assert PRECISIONS == ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("sequence", 0),
+        ("sequence", -4096),
+        ("sequence", 4096.0),
+        ("sequence", "4096"),
+        ("sequence", 2**27 + 1),
+        ("global_batch", 0),
+        ("global_batch", None),
+        ("global_batch", 2**27 + 1),
+        ("precision", "bf15"),
+        ("precision", None),
+    ],
+)
+def test_refusals_name_field_and_value(field, value):
+    fields = {"sequence": 4096, "global_batch": 1024} | {field: value}
+    with pytest.raises(InputError, match=f"{field} = ") as caught:
+        Workload(**fields)
+    assert str(value) in str(caught.value)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("tokens", [0.0, -2e12, math.nan, math.inf, "many"])
+def test_an_impossible_token_budget_is_refused(tokens):
+    with pytest.raises(InputError, match="tokens") as caught:
+        Workload(sequence=4096, global_batch=1024, tokens=tokens)
+    assert caught.value.hint
+
+
+def test_unknown_precision_gets_a_suggestion():
+    with pytest.raises(InputError) as caught:
+        Workload(sequence=1, global_batch=1, precision="bf61")
+    assert "`bf16`" in caught.value.hint
+
+
+def test_limits_are_inclusive():
+    assert Workload(sequence=2**27, global_batch=2**27).tokens_per_step == 2**54
+
+
+@given(
+    st.fixed_dictionaries(
+        {"sequence": wild(), "global_batch": wild()},
+        optional={"precision": wild(), "tokens": wild()},
+    )
+)
+@example({"sequence": 10**5000, "global_batch": 1})
+@example({"sequence": True, "global_batch": 1})
+@example({"sequence": 1, "global_batch": 1, "tokens": "many"})
+@example({"sequence": 1, "global_batch": 1, "tokens": math.inf})
+@example({"sequence": 1, "global_batch": 1, "tokens": True})
+@example({"sequence": 1, "global_batch": 1, "precision": []})
+@example({"sequence": 1, "global_batch": 1, "precision": 10**5000})
+def test_wild_fields_give_a_sound_workload_or_an_input_error(fields):
+    try:
+        workload = Workload(**fields)
+    except InputError:
+        return
+    assert type(workload.sequence) is int
+    assert type(workload.global_batch) is int
+    assert 1 <= workload.tokens_per_step <= 2**54
+    assert workload.precision in PRECISIONS
+    if workload.tokens is not None:
+        assert not isinstance(workload.tokens, bool)
+        assert 0 < workload.tokens < math.inf
