@@ -1,6 +1,6 @@
 """Hypothesis profiles: the same examples every time unless somebody asks for more.
 
-HYPOTHESIS_PROFILE=thorough pytest tests/step      # hours of luck instead of a fixed draw
+HYPOTHESIS_PROFILE=thorough pytest tests/step      # 600 random examples of each property
 """
 
 import os

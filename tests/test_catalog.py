@@ -112,7 +112,7 @@ def test_dgx_h100_in_numbers():
     cluster = load_cluster("dgx-h100", 2048)
     assert (cluster.accelerators, cluster.scale_up_domain, cluster.nodes) == (2048, 8, 256)
     assert (cluster.scale_up_bandwidth, cluster.scale_out_bandwidth) == (450e9, 50e9)
-    assert (cluster.fabric.hop_seconds, cluster.fabric.efficiency) == (5e-6, 0.96)
+    assert (cluster.fabric.hop_seconds, cluster.fabric.efficiency) == (2.9e-6, 0.96)
     assert (cluster.host, cluster.host_watts, cluster.network_watts) == ("intel", 340, 116)
     assert (cluster.pue, cluster.usd_per_hour) == (1.15, 2.95)
     assert (cluster.power_limit, cluster.idle) == (700, 70)

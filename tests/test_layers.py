@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "scalewise"
 
 # From the bottom up. Modules of one row may import each other; a new module needs a place here.
 LAYERS = (
-    ("_version", "errors", "numeric", "units"),
+    ("_version", "errors", "numeric", "units", "fields"),
     ("model", "cluster", "workload", "strategy", "strategies", "stack", "chip", "hf", "catalog"),
     ("physics",),
     ("step",),

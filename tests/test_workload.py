@@ -36,7 +36,6 @@ def test_precisions():
         ("global_batch", None),
         ("global_batch", 2**27 + 1),
         ("precision", "bf15"),
-        ("precision", None),
     ],
 )
 def test_refusals_name_field_and_value(field, value):
@@ -52,6 +51,13 @@ def test_an_impossible_token_budget_is_refused(tokens):
     with pytest.raises(InputError, match="tokens") as caught:
         Workload(sequence=4096, global_batch=1024, tokens=tokens)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("precision", [None, 16, [], "x" * 1000])
+def test_a_precision_must_be_a_known_word(precision):
+    with pytest.raises(InputError, match="precision = ") as caught:
+        Workload(sequence=1, global_batch=1, precision=precision)
+    assert len(str(caught.value)) < 200
 
 
 def test_unknown_precision_gets_a_suggestion():

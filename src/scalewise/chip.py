@@ -1,7 +1,7 @@
 """What a chip sustains, as opposed to what its datasheet says.
 
-    calibration = load_calibration("hopper")     # shared by every accelerator of the architecture
-    calibration.gemm["bf16"]                     # share of peak that large products sustain
+    chip = load_chip("hopper")       # shared by every accelerator of the architecture
+    chip.gemm["bf16"]                # share of peak that large products sustain
 
 Few, physical, named parameters per architecture, written by `scalewise calibrate` into
 `catalog/calibrations`. An architecture without a file works from `UNCALIBRATED` and says so.
@@ -63,8 +63,8 @@ UNCALIBRATED = Calibration(
 
 def load_chip(architecture: str) -> Calibration:
     """Return what an architecture sustains, or the datasheet default under its name."""
-    from scalewise.catalog import load, names
+    from scalewise.catalog import knows, load
 
-    if architecture in names("calibrations"):
+    if knows("calibrations", architecture):
         return load("calibrations", architecture, Calibration)
     return msgspec.structs.replace(UNCALIBRATED, name=architecture)

@@ -146,6 +146,9 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     interval: tuple[float, float] = (0.8, 1.25)
     """80 % interval of tokens per second, as factors on the prediction."""
 
+    largest_run: int = 0
+    """Accelerators of the largest run it was fitted on; beyond, the interval widens. 0: none."""
+
     fitted_on: str = "not fitted"
     """Runs it was fitted on: sources, rows, error."""
 

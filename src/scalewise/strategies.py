@@ -111,12 +111,8 @@ class Strategies:
         """
         if not strategies:
             raise InputError("there is no strategy to estimate", hint="give at least one")
-        return cls(
-            {
-                field: np.array([encode(field, getattr(s, field)) for s in strategies])
-                for field in FIELDS
-            }
-        )
+        rows = [[encode(field, getattr(s, field)) for s in strategies] for field in FIELDS]
+        return cls(dict(zip(FIELDS, np.array(rows), strict=True)))
 
     @classmethod
     def columns(cls, **columns: object) -> Strategies:
@@ -140,6 +136,8 @@ class Strategies:
                 hint="give one value, or one for every strategy",
             )
         length = lengths.pop() if lengths else 1
+        if length == 0:
+            raise InputError("there is no strategy to estimate", hint="give at least one")
         return cls({name: np.broadcast_to(array, (length,)) for name, array in arrays.items()})
 
     def __len__(self) -> int:

@@ -273,9 +273,10 @@ _COUNTS = {
     "last": "last_stage_layers",
 }  # fmt: skip
 
-_DATA_PARALLEL = re.compile(r"(ddp|zero1x|zero2x|fsdp|hsdp|zero3x|dp)(\d{1,9})(?:x(\d{1,9}))?")
-_CONTEXT = re.compile(r"cp(\d{1,9})(ag|ring)?")
-_COUNT = re.compile(r"([a-z]+)(\d{1,9})")
+_NUMBER = "([0-9]{1,9})"
+_DATA_PARALLEL = re.compile(f"(ddp|zero1x|zero2x|fsdp|hsdp|zero3x|dp){_NUMBER}(?:x{_NUMBER})?")
+_CONTEXT = re.compile(f"cp{_NUMBER}(ag|ring)?")
+_COUNT = re.compile(f"([a-z]+){_NUMBER}")
 
 
 def parse_strategy(text: str) -> Strategy:

@@ -20,6 +20,13 @@ MOST = 2**27
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 
+def _shown(value: object) -> str:
+    """A wrong value for a message: short, whatever it is."""
+    if isinstance(value, int) and abs(value) > 10**15:
+        return "a huge number"
+    return str(value)[:40]
+
+
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One optimizer step's worth of work, and how many tokens the whole run sees."""
 
@@ -40,15 +47,14 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             value = getattr(self, field)
             whole = isinstance(value, int) and not isinstance(value, bool)
             if not whole or not 1 <= value <= MOST:
-                shown = repr(value)[:40] if not whole or abs(value) < 1e15 else "a huge number"
                 raise InputError(
-                    f"{field} = {shown} must be a whole number from 1 to {MOST}",
+                    f"{field} = {_shown(value)} must be a whole number from 1 to {MOST}",
                     hint=f"for example {field} = 2048",
                 )
         if self.precision not in PRECISIONS:
+            word = _shown(self.precision)
             raise InputError(
-                f"precision = {self.precision!r} is not known",
-                hint=did_you_mean(str(self.precision), PRECISIONS),
+                f"precision = {word} is not known", hint=did_you_mean(word, PRECISIONS)
             )
         if self.tokens is not None and not (
             isinstance(self.tokens, int | float)
@@ -56,7 +62,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             and 0 < self.tokens < 1e30
         ):
             raise InputError(
-                "tokens must be a positive number below 1e30",
+                f"tokens = {_shown(self.tokens)} must be a positive number below 1e30",
                 hint="for example tokens = 2e12",
             )
 

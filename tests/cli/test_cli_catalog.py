@@ -3,7 +3,8 @@ import json
 import pytest
 
 from scalewise.catalog import names
-from scalewise.cli.pages import cut, field_docs
+from scalewise.cli.pages import cut
+from scalewise.fields import field_docs
 from scalewise.stack import Stack
 
 

@@ -189,6 +189,11 @@ def load(kind: str, name: str, type_: type[T], units: Mapping[str, str] | None =
     return found
 
 
+def knows(kind: str, name: str) -> bool:
+    """Whether the catalog has something of a kind by that name or alias."""
+    return _search(kind, name) is not None
+
+
 def find(kind: str, name: str) -> Path:
     """Find the file of a name.
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
-    from scalewise.evidence.validate import Summary, Validation
+    from scalewise.evidence.validate import Summary, Sweep, Validation
 
 WORST = 8
 """Rows listed as the worst misses."""
@@ -83,8 +85,7 @@ def print_validation(result: Validation, console: Console, *, left_out: bool) ->
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("source", no_wrap=True)
-    for name in ("runs", "median", "p90", "bias", "in 80 %", "rank", "regret", "memory",
-                 "unsup.", "infeas."):  # fmt: skip
+    for name in ("runs", "median", "p90", "bias", "in 80 %", "memory", "unsup.", "infeas."):
         table.add_column(name, justify="right", no_wrap=True)
     for name, summary in result.by_source().items():
         table.add_row(name, *_cells(summary))
@@ -96,10 +97,12 @@ def print_validation(result: Validation, console: Console, *, left_out: bool) ->
     console.print(table)
     console.print(
         "\nmedian, p90: absolute error; bias: median signed error; in 80 %: rows inside their\n"
-        "interval; rank: Spearman within sweeps of layouts; regret: loss of the layout we would\n"
-        "pick against the best measured; memory: median error; unsup., infeas.: rows refused,\n"
-        "with the reason in --json."
+        "interval; memory: median error of peak memory; unsup., infeas.: rows refused, with the\n"
+        "reason in --json. The last line counts dense rows of grade ok or vendor-expected."
     )
+    sweeps = result.sweeps()
+    if sweeps:
+        print_sweeps(sweeps, console)
     worst = sorted(result.judged(), key=lambda row: -abs(row.error or 0.0))[:WORST]
     if worst:
         console.print("\nWorst misses of the headline rows")
@@ -111,21 +114,44 @@ def print_validation(result: Validation, console: Console, *, left_out: bool) ->
             )
 
 
+def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
+    """How well layouts are ranked, and what our choice among them loses."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("sweep of layouts", "picked", "best measured"):
+        table.add_column(name, no_wrap=True)
+    for name in ("layouts", "rank", "loses"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for sweep in sweeps:
+        table.add_row(
+            f"{sweep.model} x{sweep.accelerators}",
+            sweep.picked,
+            sweep.best,
+            str(sweep.count),
+            f"{sweep.rank_correlation:.2f}",
+            f"{100 * sweep.regret:.1f} %",
+        )
+    console.print()
+    console.print(table)
+    console.print(
+        "\nrank: Spearman of predicted and measured; loses: what the layout we would pick gives\n"
+        "away against the best measured. Near-ties go to the simpler layout."
+    )
+
+
 def _cells(summary: Summary) -> list[str]:
     """One row of the table."""
 
     def percent(value: float | None, form: str = ".1f") -> str:
         return "-" if value is None else f"{100 * value:{form}} %"
 
-    rank = summary.rank_correlation
     return [
         str(summary.count),
         percent(summary.median_error),
         percent(summary.p90_error),
         percent(summary.bias, "+.1f"),
         percent(summary.coverage, ".0f"),
-        "-" if rank is None else f"{rank:.2f}",
-        percent(summary.regret),
         percent(summary.memory_median_error),
         str(summary.unsupported),
         str(summary.infeasible),

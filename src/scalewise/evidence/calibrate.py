@@ -36,7 +36,7 @@ Key = tuple[str, str, str]
 
 # The same for differences within a weak-scaling sweep, where what is common to all sizes cancels.
 # They carry what the tool is about: how the next accelerator's return diminishes.
-SWEEP_SCALE = 0.012
+SWEEP_SCALE = 0.016
 
 # Residual at which the loss turns from square to logarithmic: about the repeatability of runs.
 SCALE = 0.04
@@ -313,22 +313,22 @@ def lay_out(table: RunTable) -> Slots:
     for parameter in STACK:
         put(parameter.name, "stack", stacks, [parameter] * len(table))
     for parameter in OPTIONAL:
-        owners = [
-            (s.constants_of or s.name) if parameter.name in s.fits else None for s in table.stacks
+        listed = [
+            owner if parameter.name in stack.fits else None
+            for owner, stack in zip(stacks, table.stacks, strict=True)
         ]
-        known = [getattr(s, parameter.name) for s in table.stacks]
-        put(parameter.name, "stack", owners, [parameter] * len(table), known)
+        put(parameter.name, "stack", listed, [parameter] * len(table))
     # A fabric is only seen by runs that cross domains.
     fabrics = [
         (plan.cluster.fabric.family or plan.cluster.fabric.name) if plan.cluster.nodes > 1 else None
         for plan in table.plans
     ]
     for parameter in FABRIC:
-        # Only some fabrics are bound by messages: their files say so, with a first guess.
+        # Only some fabrics are bound by messages: their files say so by a value above zero.
         if parameter.name == "ring_step_seconds":
-            guess = [plan.cluster.fabric.ring_step_seconds for plan in table.plans]
-            owners = [f if g > 0.0 else None for f, g in zip(fabrics, guess, strict=True)]
-            put(parameter.name, "fabric", owners, [parameter] * len(table), guess)
+            bound = [plan.cluster.fabric.ring_step_seconds > 0.0 for plan in table.plans]
+            owners = [f if b else None for f, b in zip(fabrics, bound, strict=True)]
+            put(parameter.name, "fabric", owners, [parameter] * len(table))
             continue
         put(parameter.name, "fabric", fabrics, [parameter] * len(table))
     return slots

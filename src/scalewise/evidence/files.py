@@ -46,7 +46,8 @@ def toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        # A JSON string is a TOML basic string.
+        return msgspec.json.encode(value).decode()
     if isinstance(value, list | tuple):
         return "[" + ", ".join(toml_value(item) for item in value) + "]"
     return f"{value:.5g}" if isinstance(value, float) else str(value)
@@ -194,11 +195,16 @@ def write_catalog(
     owners = [stack.constants_of or stack.name for stack in table.stacks]
     for name in names("stacks"):
         template = load_stack(name)
-        seen = _seen(table, np.array([o == (template.constants_of or name) for o in owners]), fit)
-        if template.name.startswith("generic"):
+        mine = np.array([owner == (template.constants_of or name) for owner in owners])
+        if not mine.any() and not template.name.startswith("generic"):
+            # Nothing was learned about it: what others taught must not overwrite it.
+            continue
+        seen = _seen(table, mine, fit)
+        if not mine.any():
             seen = "geometric mean of the fitted stacks of its kind and of the priors"
+        sizes = table.case.accelerators[mine]
         stack, notes = fitted_stack(
-            template,
+            msgspec.structs.replace(template, largest_run=int(sizes.max()) if len(sizes) else 0),
             fit,
             memory,
             interval=intervals.get(name, template.interval),

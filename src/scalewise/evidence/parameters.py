@@ -101,7 +101,7 @@ OPTIONAL = (
     Parameter(
         name="pipeline_host_seconds", scope="stack", prior=1.3e-3, spread=0.5, low=1e-5, high=5e-3
     ),
-    Parameter(name="bucket_bytes", scope="stack", prior=2e9, spread=0.7, low=2e7, high=2e10),
+    Parameter(name="bucket_bytes", scope="stack", prior=1.2e9, spread=0.2, low=2e7, high=2e10),
 )
 
 # By family of fabrics. What one call costs (NIC latency, launch, efficiency) is learned from

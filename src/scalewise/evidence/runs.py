@@ -105,7 +105,15 @@ class Run:
     def flag(self, column: str) -> bool | None:
         """A cell as true or false, None when blank."""
         text = self.text(column)
-        return None if text is None else text.lower() in ("true", "1", "yes")
+        if text is None:
+            return None
+        word = text.lower()
+        if word not in ("true", "1", "1.0", "yes", "false", "0", "0.0", "no"):
+            raise InputError(
+                f"line {self.line}: {column} = {text!r} is neither true nor false",
+                hint="write true or false, or leave it blank",
+            )
+        return word in ("true", "1", "1.0", "yes")
 
     @property
     def id(self) -> str:
@@ -130,7 +138,7 @@ class Run:
     @property
     def dense(self) -> bool:
         """Whether every layer is an ordinary attention + MLP block."""
-        return self.text("experts") is None and self.text("attention") not in (
+        return not self.number("experts") and self.text("attention") not in (
             "mla",
             "hybrid-mamba",
         )
@@ -142,6 +150,11 @@ class Run:
         TFLOP/s are turned back only where the source states which FLOPs it counted.
         """
         stated = self.number("tokens_per_second_per_accelerator")
+        if stated is not None and stated < 0.0:
+            raise InputError(
+                f"line {self.line}: tokens_per_second_per_accelerator = {stated:g} is negative",
+                hint="blank means not stated",
+            )
         if stated:
             return stated
         seconds, batch = self.number("step_seconds"), self.number("global_batch")
@@ -171,9 +184,15 @@ class Run:
         """The model of the row's architecture columns."""
         layers, hidden = self._needed("layers"), self._needed("hidden")
         heads = self._needed("heads")
+        if heads < 1:
+            raise InputError(
+                f"line {self.line}: heads = {heads} must be at least 1", hint="correct the cell"
+            )
         attention = self.text("attention") or "full"
         if attention == "hybrid-mamba":
             raise UnsupportedError("hybrid Mamba layers are not modelled")
+        if attention not in ("full", "mla", *WINDOWS):
+            raise UnsupportedError(f"attention {attention!r} is not known")
         vocab = self.count("vocab")
         if vocab is None:
             vocab = 32000
@@ -335,7 +354,7 @@ def read_runs(path: str | Path | None = None) -> list[Run]:
     """
     file = SHIPPED if path is None else Path(path)
     try:
-        with file.open(newline="", encoding="utf-8") as stream:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream)
             header = reader.fieldnames or []
             missing = [name for name in REQUIRED if name not in header]
@@ -344,7 +363,7 @@ def read_runs(path: str | Path | None = None) -> list[Run]:
                     f"{file} has no column {missing[0]!r}",
                     hint="see `scalewise validate --help` for the columns",
                 )
-            return [Run(row, line) for line, row in enumerate(_rows(reader), start=2)]
+            return [Run(row, line) for line, row in _rows(reader)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(
             f"{file} cannot be read as a CSV table: {error}",
@@ -352,7 +371,8 @@ def read_runs(path: str | Path | None = None) -> list[Run]:
         ) from error
 
 
-def _rows(reader: csv.DictReader[str]) -> Iterable[dict[str, str]]:
-    """Rows with surplus cells dropped: a stray comma in a note must not lose the table."""
+def _rows(reader: csv.DictReader[str]) -> Iterable[tuple[int, dict[str, str]]]:
+    """Rows with the line they end on; a stray comma in a note must not lose the table."""
     for row in reader:
-        yield {key: value for key, value in row.items() if isinstance(key, str) and value}
+        cells = {key: value for key, value in row.items() if isinstance(key, str) and value}
+        yield reader.line_num, cells

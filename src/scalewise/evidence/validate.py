@@ -94,11 +94,30 @@ class Summary:
     coverage: float | None
     """Share of rows inside their 80 % interval."""
     rank_correlation: float | None
-    """Spearman within groups that differ in layout only, mean over groups."""
+    """Spearman within sweeps of layouts, mean over sweeps."""
     regret: float | None
-    """What the layout we would have picked loses against the best measured, mean over groups."""
+    """What the layout we would have picked loses against the best measured, mean over sweeps."""
     memory_count: int
     memory_median_error: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Rows that differ in layout only: was the order right, and the choice?"""
+
+    source: str
+    model: str
+    accelerators: int
+    count: int
+    """Layouts."""
+    rank_correlation: float
+    """Spearman of predicted and measured."""
+    regret: float
+    """What the layout we would have picked loses against the best measured."""
+    picked: str
+    """That layout."""
+    best: str
+    """The best measured one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +139,10 @@ class Validation:
         names = sorted({row.source for row in self.rows})
         return {name: summarise([r for r in self.rows if r.source == name]) for name in names}
 
+    def sweeps(self) -> list[Sweep]:
+        """Every sweep of layouts among the headline rows, largest models last."""
+        return sweeps_of(self.judged())
+
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain types, for JSON."""
         rows = []
@@ -132,6 +155,7 @@ class Validation:
             "rows": rows,
             "overall": asdict(self.overall()),
             "sources": {name: asdict(summary) for name, summary in self.by_source().items()},
+            "sweeps": [asdict(sweep) for sweep in self.sweeps()],
         }
 
 
@@ -214,7 +238,7 @@ def summarise(rows: Sequence[Verdict]) -> Summary:
             if row.memory_gb_measured and row.memory_gb_predicted
         ]
     )
-    correlation, regret = _ranking(measured)
+    sweeps = sweeps_of(measured)
     some = len(error) > 0
     return Summary(
         count=len(measured),
@@ -224,31 +248,45 @@ def summarise(rows: Sequence[Verdict]) -> Summary:
         p90_error=float(np.quantile(np.abs(error), 0.9)) if some else None,
         bias=float(np.median(error)) if some else None,
         coverage=float(np.mean(inside)) if some else None,
-        rank_correlation=correlation,
-        regret=regret,
+        rank_correlation=_mean([sweep.rank_correlation for sweep in sweeps]),
+        regret=_mean([sweep.regret for sweep in sweeps]),
         memory_count=len(memory),
         memory_median_error=float(np.median(np.abs(memory))) if len(memory) else None,
     )
 
 
-def _ranking(rows: Sequence[Verdict]) -> tuple[float | None, float | None]:
-    """Mean Spearman correlation and mean regret over groups that differ in layout only."""
+def _mean(values: Sequence[float]) -> float | None:
+    """The mean, or None of nothing."""
+    return float(np.mean(values)) if values else None
+
+
+def sweeps_of(rows: Sequence[Verdict]) -> list[Sweep]:
+    """Groups of at least `SWEEP_SIZE` layouts of one model, cluster and workload."""
     groups: dict[tuple[Any, ...], list[Verdict]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row)
-    large = [
-        group for group in groups.values() if len({row.strategy for row in group}) >= SWEEP_SIZE
-    ]
-    if not large:
-        return None, None
-    correlations = [
-        spearman(
-            np.array([row.predicted_tokens_per_second for row in group], dtype=float),
-            np.array([row.measured_tokens_per_second for row in group], dtype=float),
+    found = []
+    for key, group in groups.items():
+        if len({row.strategy for row in group}) < SWEEP_SIZE:
+            continue
+        predicted = np.array([row.predicted_tokens_per_second for row in group], dtype=float)
+        measured = np.array([row.measured_tokens_per_second for row in group], dtype=float)
+        pick = pick_of(group)
+        best = max(group, key=lambda row: row.measured_tokens_per_second or 0.0)
+        reached = (pick.measured_tokens_per_second or 0.0) / float(measured.max())
+        found.append(
+            Sweep(
+                source=key[0],
+                model=key[1],
+                accelerators=key[3],
+                count=len(group),
+                rank_correlation=spearman(predicted, measured),
+                regret=1.0 - reached,
+                picked=str(pick.strategy),
+                best=str(best.strategy),
+            )
         )
-        for group in large
-    ]
-    return float(np.mean(correlations)), float(np.mean([regret_of(group) for group in large]))
+    return sorted(found, key=lambda sweep: (sweep.source, sweep.model, sweep.accelerators))
 
 
 def spearman(a: Array, b: Array) -> float:
@@ -257,14 +295,12 @@ def spearman(a: Array, b: Array) -> float:
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
-def regret_of(group: Sequence[Verdict]) -> float:
-    """What the layout we would pick loses against the best measured, as a share of the best.
+def pick_of(group: Sequence[Verdict]) -> Verdict:
+    """The layout we would choose from a sweep.
 
-    We pick the best prediction; among near-ties, fewer pipeline stages, then a smaller tensor
-    degree, then less memory: what is equally fast should be simple.
+    The best prediction; among near-ties, fewer pipeline stages, then a smaller tensor degree, then
+    less memory: what is equally fast should be simple.
     """
     top = max(row.predicted_tokens_per_second or 0.0 for row in group)
     near = [r for r in group if (r.predicted_tokens_per_second or 0.0) >= (1.0 - NEAR_TIE) * top]
-    pick = min(near, key=lambda row: row.simplicity)
-    best = max(row.measured_tokens_per_second or 0.0 for row in group)
-    return 1.0 - (pick.measured_tokens_per_second or 0.0) / best
+    return min(near, key=lambda row: row.simplicity)

@@ -121,9 +121,9 @@ def placement(ranks: Num, stride: Num, domain: Num) -> Placement:
     return Placement(ranks=ranks, per_domain=per_domain, domains=np.ceil(ranks / per_domain))
 
 
-def _by_protocol(values: Array, place: Placement) -> Array:
-    """Lay protocol constants along a leading axis, so that they broadcast against the group."""
-    return values.reshape((3,) + (1,) * np.ndim(place.ranks))
+def _by_protocol(values: Array, axes: int) -> Array:
+    """Lay protocol constants along a leading axis before `axes` others."""
+    return values.reshape((3,) + (1,) * axes)
 
 
 def wire_rate(place: Placement, links: Links) -> Num:
@@ -149,20 +149,21 @@ def ring_bandwidth(place: Placement, links: Links) -> Num:
     return result
 
 
-def ring_hops_seconds(place: Placement, links: Links, rounds: Num) -> Array:
+def ring_hops_seconds(place: Placement, links: Links, rounds: Num, axes: int = 1) -> Array:
     """Return the latency of the steps of a ring by protocol (leading axis).
 
     Args:
         place: The group.
         links: Its links.
         rounds: Passes around the ring: 1 for all-gather and reduce-scatter, 2 for all-reduce.
+        axes: Axes of the messages, behind the protocol's.
     """
     inter = rounds * (place.domains - 1.0)
     intra = rounds * (place.ranks - 1.0) - inter
     overhead = np.where(place.domains > 1.0, links.net_overhead, 0.0)
-    host = overhead * _by_protocol(NET_OVERHEAD, place)
-    intra_hop = np.maximum(_by_protocol(RING_INTRA, place), host)
-    inter_hop = _by_protocol(RING_INTER, place) + links.hop_seconds * _by_protocol(NIC_TIMES, place)
+    host = overhead * _by_protocol(NET_OVERHEAD, axes)
+    intra_hop = np.maximum(_by_protocol(RING_INTRA, axes), host)
+    inter_hop = _by_protocol(RING_INTER, axes) + links.hop_seconds * _by_protocol(NIC_TIMES, axes)
     result: Array = links.latency_factor * (intra * intra_hop + inter * inter_hop)
     return result
 
@@ -182,10 +183,11 @@ def _choose(times: Array, protocol: Num) -> Num:
 
 def _ring_seconds(bytes_: Num, place: Placement, links: Links, rounds: float) -> Num:
     """Time of a ring collective that moves `rounds` x (n-1)/n of its bytes over each link."""
-    bandwidth = ring_bandwidth(place, links) * _by_protocol(RING_SHARE, place)
+    axes = np.ndim(bytes_)
+    bandwidth = ring_bandwidth(place, links) * _by_protocol(RING_SHARE, axes)
     share = rounds * (place.ranks - 1.0) / place.ranks
-    latency = _by_protocol(RING_BASE, place) + call_latency(place, links)
-    latency = latency + ring_hops_seconds(place, links, rounds)
+    latency = _by_protocol(RING_BASE, axes) + call_latency(place, links)
+    latency = latency + ring_hops_seconds(place, links, rounds, axes)
     # Small pieces are bound by how many messages the fabric can take, not by its bytes.
     messages = np.where(place.domains > 1.0, rounds * (place.ranks - 1.0) * links.step_seconds, 0.0)
     return _choose(latency + np.maximum(bytes_ * share / bandwidth, messages), links.protocol)
@@ -198,7 +200,8 @@ def gather_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     gather (a ring over domains on every rail at once, then one inside the domain).
 
     Args:
-        bytes_: Size of the gathered buffer, bytes.
+        bytes_: Size of the gathered buffer, bytes; several buffers of the same group may lie
+            along a leading axis.
         place: The group.
         links: Its links.
 
@@ -276,17 +279,18 @@ def _in_switch_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
 
 def _tree_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     """Double binary tree over domains, chains inside: latency grows with log2 of the domains."""
+    axes = np.ndim(bytes_)
     depth = np.floor(np.log2(place.domains))
-    inter_hop = _by_protocol(TREE_INTER, place) + links.hop_seconds * _by_protocol(NIC_TIMES, place)
-    hops = 2.0 * ((place.per_domain - 1.0) * _by_protocol(TREE_INTRA, place) + depth * inter_hop)
-    latency = _by_protocol(TREE_BASE, place) + call_latency(place, links)
+    inter_hop = _by_protocol(TREE_INTER, axes) + links.hop_seconds * _by_protocol(NIC_TIMES, axes)
+    hops = 2.0 * ((place.per_domain - 1.0) * _by_protocol(TREE_INTRA, axes) + depth * inter_hop)
+    latency = _by_protocol(TREE_BASE, axes) + call_latency(place, links)
     latency = latency + links.latency_factor * hops
     # On exactly two domains half of the traffic stays on the scale-up links.
     wire = np.where(place.domains == 2.0, 2.0, 1.0) * wire_rate(place, links)
     inside = np.where(place.per_domain > 1.0, links.scale_up, np.inf)
     bandwidth = np.where(place.domains > 1.0, np.minimum(inside, wire), inside)
     pattern = np.where(place.domains > 2.0, TREE_PATTERN, 1.0)
-    bandwidth = np.minimum(bandwidth, 1e15) * pattern * _by_protocol(TREE_SHARE, place)
+    bandwidth = np.minimum(bandwidth, 1e15) * pattern * _by_protocol(TREE_SHARE, axes)
     return _choose(latency + 2.0 * bytes_ / bandwidth, links.protocol)
 
 

@@ -16,11 +16,9 @@ from scalewise.numeric import Num
 # Output tiles of today's GEMM kernels, with their efficiency against the largest: smaller tiles
 # reuse less of what they load. Shape from published GEMM sweeps (A100 fp16 cubes of 1k/2k/4k/8k
 # reach 38/71/73/81 % of peak).
-TILES: tuple[tuple[float, float, float], ...] = (
-    (256.0, 128.0, 1.0),
-    (128.0, 128.0, 0.95),
-    (64.0, 64.0, 0.5),
-)
+TILE_M = np.array([256.0, 128.0, 64.0])
+TILE_N = np.array([128.0, 128.0, 64.0])
+TILE_EFFICIENCY = np.array([1.0, 0.95, 0.5])
 
 # Pipeline fill of one tile along K, elements. Fitted on FSDP step times: 146 (x/: 1.7).
 K_FILL = 128.0
@@ -60,14 +58,14 @@ def gemm_seconds(
         Seconds; never below the time to move operands and result through memory once.
     """
     split = np.minimum(np.maximum(np.floor(k / SPLIT_K_DEPTH), 1.0), SPLIT_K_MOST)
-    per_unit = rate / units
-    best: Num = np.inf
-    for tile_m, tile_n, efficiency in TILES:
-        tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n)
-        wave = 2.0 * tile_m * tile_n / efficiency / per_unit
-        whole = np.ceil(tiles / units) * (k + K_FILL)
-        parts = np.ceil(tiles * split / units) * (k / split + K_FILL)
-        best = np.minimum(best, wave * np.minimum(whole, parts))
+    # Tile shapes along a leading axis, so that all are tried in one pass.
+    shape = (len(TILE_M),) + (1,) * max(np.ndim(m), np.ndim(n), np.ndim(k))
+    tile_m, tile_n = TILE_M.reshape(shape), TILE_N.reshape(shape)
+    wave = 2.0 * tile_m * tile_n / TILE_EFFICIENCY.reshape(shape) * units / rate
+    tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n)
+    whole = np.ceil(tiles / units) * (k + K_FILL)
+    parts = np.ceil(tiles * split / units) * (k / split + K_FILL)
+    best = np.minimum.reduce(wave * np.minimum(whole, parts), axis=0)
     traffic = (element_bytes * (m * k + k * n) + 2.0 * (m * n)) / memory_rate
     result: Num = np.maximum(best, traffic) + KERNEL_SECONDS
     return result

@@ -243,16 +243,14 @@ def _optimizer(w: Worked) -> Explained:
 
 
 def _overhead(w: Worked) -> Explained:
-    domains = w.field("domains")
     return Explained(
         key="overhead",
         title="Overhead of the software per step",
-        formula="T = t0 (1 + log2 D)",
+        formula="T = t0",
         letters=(
             Letter("t0", format_seconds(w.field("step_seconds")), "loader, clipping, logging"),
-            Letter("D", plain(domains), "scale-up domains; the slowest host sets the pace"),
         ),
-        result=w.field("step_seconds") * (1.0 + number(np.log2(domains))),
+        result=w.field("step_seconds"),
         source=f"t0: stack {w.e.stack.name}",
     )
 

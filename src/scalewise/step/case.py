@@ -10,6 +10,7 @@ million (long fields) run through the same lines, and a calibration can vary any
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -180,7 +181,8 @@ class Case:
             chip: Constants of the architecture.
         """
         fixed = {
-            **_model_numbers(model, workload),
+            **_model_shapes(model, workload.sequence),
+            "global_batch": workload.global_batch,
             **_cluster_numbers(cluster, stack, chip),
             **{name: getattr(stack, name) for name in _STACK_FIELDS},
         }
@@ -220,8 +222,9 @@ _STACK_FIELDS = (
 )  # fmt: skip
 
 
-def _model_numbers(model: Model, workload: Workload) -> dict[str, float]:
-    """Shapes and parameter counts."""
+@lru_cache(maxsize=256)
+def _model_shapes(model: Model, sequence: int) -> dict[str, float]:
+    """Shapes and parameter counts; counted once per model, because counting is not free."""
     return {
         "layers": model.layers,
         "hidden": model.hidden,
@@ -231,12 +234,11 @@ def _model_numbers(model: Model, workload: Workload) -> dict[str, float]:
         "ffn": model.ffn,
         "gated": model.gated,
         "vocab": model.vocab,
-        "span": model.attention_span(workload.sequence),
+        "span": model.attention_span(sequence),
         "layer_params": model.layer_parameters,
         "embedding_params": model.embedding_parameters,
         "head_params": model.head_parameters,
-        "sequence": workload.sequence,
-        "global_batch": workload.global_batch,
+        "sequence": sequence,
     }
 
 
@@ -271,7 +273,7 @@ def _stage_columns(
 ) -> tuple[Array, Array, Array, Array]:
     """Stage sizes and whether they exist, computed once for every distinct (pp, first, last)."""
     s = strategies
-    keys = np.stack([s.pp, s.first_stage_layers, s.last_stage_layers])
+    keys = np.array([s.pp, s.first_stage_layers, s.last_stage_layers])
     if np.any(keys[1:]):
         distinct, place = np.unique(keys, axis=1, return_inverse=True)
     else:

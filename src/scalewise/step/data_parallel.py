@@ -56,19 +56,19 @@ def block_traffic(case: Case) -> BlockTraffic:
     group, replicas, wires = shard_group(case), replica_group(case), links(case)
     full = np.where(case.sharding == 3.0, 1.0, 0.0)
     scattered = np.where(case.sharding >= 2.0, 1.0, 0.0)
-    params = case.layer_params / case.tp
-    gather = full * gather_seconds(2.0 * params, group, wires)
-    reduce = gather_seconds(case.reduce_bytes * params, group, wires)
-    across = all_reduce_seconds(case.reduce_bytes * params / shards(case), replicas, wires)
+    params, rest = case.layer_params / case.tp, edge_params(case) / case.tp
+    # One call for all four messages of the group: layer and root, parameters and gradients.
+    gradients, root_gradients = case.reduce_bytes * params, case.reduce_bytes * rest
+    sizes = np.array([2.0 * params, gradients, 2.0 * rest, root_gradients])
+    gather, reduce, root_gather, root_reduce = np.asarray(gather_seconds(sizes, group, wires))
+    sizes = np.array([gradients, root_gradients]) / shards(case)
+    across, root_across = np.asarray(all_reduce_seconds(sizes, replicas, wires))
     # Where gradients stay local until the last micro step, the reduction is spread over all.
     often = np.where(case.reduce_every_micro_step > 0.0, 1.0, 1.0 / case.micro_steps)
-    reduce = scattered * (reduce + across) * often
-    again = np.where(case.reshard > 0.0, gather, 0.0)
-    rest = edge_params(case) / case.tp
-    root_gather = full * gather_seconds(2.0 * rest, group, wires)
-    root_reduce = gather_seconds(case.reduce_bytes * rest, group, wires)
-    root_across = all_reduce_seconds(case.reduce_bytes * rest / shards(case), replicas, wires)
+    gather, root_gather = full * gather, full * root_gather
+    reduce = scattered * often * (reduce + across)
     root_reduce = scattered * often * (root_reduce + root_across)
+    again = np.where(case.reshard > 0.0, gather, 0.0)
     return BlockTraffic(
         gather=gather,
         reduce=reduce,
@@ -89,9 +89,13 @@ def overlapped(case: Case, compute: Num, communication: Num) -> Num:
 
 
 def exposed(case: Case, block: Num, compute: Num, communication: Num) -> Num:
-    """Return what of a block's communication nothing hides: all, the excess, or none."""
+    """Return what of a block's communication nothing hides.
+
+    All of it without overlap; else what is left when compute, slowed by contention, is done.
+    """
     hides = (case.prefetch > 0.0) & (case.overlap_dp > 0.0)
-    excess = np.where(block > communication, 0.0, block - compute)
+    slowed = compute + case.contention * np.minimum(communication, compute)
+    excess = np.maximum(block - slowed, 0.0)
     result: Num = np.where(hides, excess, communication)
     return result
 
@@ -135,10 +139,11 @@ def step_traffic(case: Case, params: Num, window: Num) -> StepTraffic:
         reduce = calls * all_reduce_seconds(piece, everyone, wires)
         load = np.where(stage == 0.0, reduce, load)
     if np.any(stage > 0.0):
-        scatter = calls * gather_seconds(piece, group, wires)
-        across = calls * all_reduce_seconds(piece / shards(case), replicas, wires)
         weights = np.maximum(2.0 * params / bucket, 1.0)
-        gather = weights * gather_seconds(2.0 * params / weights, group, wires)
+        sizes = np.array([piece, 2.0 * params / weights])
+        scatter, gather = np.asarray(gather_seconds(sizes, group, wires))
+        scatter, gather = calls * scatter, weights * gather
+        across = calls * all_reduce_seconds(piece / shards(case), replicas, wires)
         load = np.where(stage == 1.0, scatter + across + gather, load)
         load = np.where(stage == 2.0, gather, load)
     share = np.where(stage == 0.0, case.dp_overlap, case.shard_overlap)

@@ -50,38 +50,41 @@ def tokens_per_rank(case: Case) -> Array:
     return case.micro_batch * case.sequence / case.cp
 
 
-def _products(case: Case, tokens: Array) -> tuple[tuple[Array, Array], ...]:
-    """(columns, depth) of the four matrix products of a layer: qkv, out, up, down."""
-    up = (1.0 + case.gated) * case.ffn / case.tp
-    return (
-        ((case.query + 2.0 * case.key_value) / case.tp, case.hidden),
-        (case.hidden, case.query / case.tp),
-        (up, case.hidden),
-        (case.hidden, case.ffn / case.tp),
-    )
+def product_seconds(case: Case) -> Array:
+    """Price every matrix product of a layer and of the head, along a leading axis.
 
-
-def layer_compute(case: Case) -> LayerCompute:
-    """Price the kernels of one layer.
-
-    Backward of a product is two products: the gradient of its input (tokens x depth x columns)
-    and of its weight (columns x depth x tokens).
+    Rows 0-3 are forward (qkv, out, up, down), 4-7 the gradients of their inputs (tokens x depth x
+    columns), 8-11 those of their weights (columns x depth x tokens); 12-14 the same three of the
+    output projection, which stays in 16 bits. One pass, because many short calls cost more than
+    the arithmetic.
     """
-    tokens = tokens_per_rank(case)
-    products = _products(case, tokens)
-    columns = np.stack([p[0] for p in products])
-    depths = np.stack([p[1] for p in products])
-    rows = np.broadcast_to(tokens, columns.shape)
+    tokens, tp = tokens_per_rank(case), case.tp
+    query, ffn, hidden = case.query / tp, case.ffn / tp, case.hidden
+    qkv, up, vocab = query + 2.0 * case.key_value / tp, (1.0 + case.gated) * ffn, case.vocab / tp
+    columns, depths = (qkv, hidden, up, hidden), (hidden, query, hidden, ffn)
+    rows = (tokens,) * 4
+    half = np.broadcast_to(2.0, tokens.shape)
     times = gemm_seconds(
-        np.concatenate([rows, rows, columns]),
-        np.concatenate([columns, depths, depths]),
-        np.concatenate([depths, columns, rows]),
-        rate=case.rate,
+        np.array([*rows, *rows, *columns, tokens, tokens, vocab]),
+        np.array([*columns, *depths, *depths, vocab, hidden, hidden]),
+        np.array([*depths, *columns, *rows, hidden, vocab, tokens]),
+        rate=np.array([*(case.rate,) * 12, *(case.rate16,) * 3]),
         units=case.units,
         memory_rate=case.memory_rate,
-        element_bytes=case.matmul_bytes,
+        element_bytes=np.array([*(case.matmul_bytes,) * 12, *(half,) * 3]),
     )
-    assert isinstance(times, np.ndarray)
+    return np.asarray(times)
+
+
+def layer_compute(case: Case, times: Array | None = None) -> LayerCompute:
+    """Price the kernels of one layer.
+
+    Args:
+        case: The step.
+        times: Its matrix products, if they were priced already.
+    """
+    tokens = tokens_per_rank(case)
+    times = product_seconds(case) if times is None else times
     gemm_forward = times[0] + times[1] + times[2] + times[3]
     gemm_backward = (times[4] + times[5] + times[6] + times[7]) + (
         times[8] + times[9] + times[10] + times[11]
@@ -153,19 +156,14 @@ def memory_bound(case: Case, tokens: Array) -> tuple[Num, Num]:
     )
 
 
-def head_compute(case: Case) -> tuple[Num, Num]:
+def head_compute(case: Case, times: Array | None = None) -> tuple[Num, Num]:
     """Output projection and loss of one micro step: (GEMM seconds, loss traffic seconds).
 
-    The projection stays in 16 bits; forward and two backward products.
+    Args:
+        case: The step.
+        times: Its matrix products, if they were priced already.
     """
-    tokens = tokens_per_rank(case)
-    columns = case.vocab / case.tp
-    rows = np.stack([tokens, tokens, columns])
-    wide = np.stack([columns, case.hidden, case.hidden])
-    deep = np.stack([case.hidden, columns, tokens])
-    times = gemm_seconds(
-        rows, wide, deep, rate=case.rate16, units=case.units, memory_rate=case.memory_rate
-    )
-    assert isinstance(times, np.ndarray)
-    loss = case.logit_bytes * tokens * columns / case.memory_rate
-    return times[0] + times[1] + times[2], loss
+    times = product_seconds(case) if times is None else times
+    logits = tokens_per_rank(case) * case.vocab / case.tp
+    loss = case.logit_bytes * logits / case.memory_rate
+    return times[12] + times[13] + times[14], loss

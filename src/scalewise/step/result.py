@@ -275,6 +275,11 @@ def _warnings(many: Estimates, total: float, high: float, capacity: float) -> tu
     if not many.chip.calibrated:
         name = many.cluster.accelerator.name
         found.append(f"{name} is uncalibrated: efficiencies are those of other chips")
+    if many.stack.largest_run and many.cluster.accelerators > many.stack.largest_run:
+        found.append(
+            f"larger than any run behind stack {many.stack.name} ({many.stack.largest_run} "
+            "accelerators): the interval is widened"
+        )
     if many.stack.name.startswith("generic"):
         found.append(f"stack {many.stack.name} speaks for software the catalog does not know")
     if total <= capacity < high or capacity < total:

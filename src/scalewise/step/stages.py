@@ -67,8 +67,7 @@ def _even(layers: int, stages: int) -> tuple[int, int, int]:
         each = (layers + 1) // stages
         return each, each, each - 1
     low, extra = divmod(layers, stages)
-    middle = low + 1 if extra else low
-    return (low + 1 if extra == stages - 1 else low), middle, low
+    return low, low + (1 if extra else 0), low
 
 
 @lru_cache(maxsize=4096)

@@ -113,8 +113,7 @@ def step_terms(case: Case) -> tuple[Terms, Load]:
         bubble=pipeline.bubble_seconds(case, w.everywhere, w.slowest),
         pipeline_send=send_exposed,
         optimizer=case.optimizer_bytes * w.owned / case.memory_rate,
-        # The slowest host of N: what each does alone per step grows with the logarithm of N.
-        overhead=case.step_seconds * (1.0 + np.log2(case.domains)),
+        overhead=case.step_seconds,
         straggler=np.zeros_like(case.layers),
     )
     straggler = busy.total * case.straggler * np.log2(np.maximum(case.domains, 1.0))

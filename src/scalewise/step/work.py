@@ -18,7 +18,7 @@ from scalewise.step import context_parallel, data_parallel, tensor_parallel
 from scalewise.step.case import Case
 from scalewise.step.data_parallel import BlockTraffic, StepTraffic
 from scalewise.step.groups import shards, stages_cross_domains
-from scalewise.step.layers import LayerCompute, head_compute, layer_compute
+from scalewise.step.layers import LayerCompute, head_compute, layer_compute, product_seconds
 
 # Share of a layer's host time that belongs to forward; backward launches twice the kernels.
 HOST_FORWARD = 1.0 / 3.0
@@ -102,7 +102,8 @@ class Work:
 
 def work(case: Case) -> Work:
     """Walk through one step (or many)."""
-    layer = layer_compute(case)
+    products = product_seconds(case)
+    layer = layer_compute(case, products)
     tp_forward, tp_backward = tensor_parallel.layer_seconds(case)
     tp_share = tensor_parallel.exposed_share(case)
     cp_load, cp_forward, cp_backward = context_parallel.layer_seconds(case, layer)
@@ -122,7 +123,7 @@ def work(case: Case) -> Work:
     # The slowest stage. Its first gather and its last reduction have nothing to hide behind, so
     # one block of each runs plain and the others overlap. A stage may hold no layer at all where
     # the head fills it.
-    head_gemm, loss = head_compute(case)
+    head_gemm, loss = head_compute(case, products)
     head = head_gemm + loss
     block, plain = block_forward + block_backward, forward + backward
     ends = traffic.gather + traffic.reduce + traffic.root_gather + traffic.root_reduce

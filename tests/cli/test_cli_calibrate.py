@@ -1,0 +1,114 @@
+"""`scalewise calibrate`: files that load, and predict as the shipped ones do."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import tomllib
+
+import numpy as np
+import pytest
+
+from scalewise.evidence.runs import SHIPPED
+
+
+def shipped_rows():
+    with SHIPPED.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def table(path, rows):
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def predicted(path, **env):
+    """Tokens/s by row in a process of its own: a catalog is chosen when one starts."""
+    result = subprocess.run(
+        [sys.executable, "-m", "scalewise", "validate", str(path), "--json"],
+        env={**os.environ, **env},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    rows = json.loads(result.stdout)["rows"]
+    return np.array([row["predicted_tokens_per_second"] for row in rows]), rows
+
+
+def test_a_quick_calibration_gives_what_is_shipped(run, tmp_path):
+    folder = tmp_path / "catalog"
+    result = run("calibrate", "--quick", "-o", str(folder))
+    assert result.exit_code == 0, result.stderr
+    assert "constants fitted to 1712 runs: median error" in result.stdout
+    assert "fitting constants to 1712 runs ..." in result.stderr
+    assert f"SCALEWISE_CATALOG={folder}" in result.stderr
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    assert {"stacks/megatron.toml", "stacks/generic-eager.toml", "calibrations/hopper.toml",
+            "fabrics/infiniband.toml"} <= set(files)  # fmt: skip
+    assert not [name for name in files if name.endswith(".tmp")]
+    assert f"wrote {sum(name.endswith('.toml') for name in files)} files" in result.stdout
+    stack = tomllib.loads((folder / "stacks" / "llm-foundry.toml").read_text())
+    assert stack["fitted_on"].startswith("300 published runs of llm-foundry; median error ")
+
+    good = [
+        row for row in shipped_rows()
+        if row["quality"] in ("ok", "vendor-expected") and not row["experts"]
+        and row["attention"] not in ("mla", "hybrid-mamba")
+    ]  # fmt: skip
+    sample = table(tmp_path / "sample.csv", good[::12])
+    before, _ = predicted(sample)
+    after, rows = predicted(sample, SCALEWISE_CATALOG=str(folder))
+    assert {row["status"] for row in rows} == {"ok"}
+    assert np.median(np.abs(after / before - 1.0)) < 0.02
+
+
+@pytest.fixture
+def foundry():
+    return [row for row in shipped_rows() if row["source"] == "llm-foundry"]
+
+
+def test_rows_of_ones_own(run, tmp_path, foundry):
+    first = table(tmp_path / "one.csv", foundry[:60:3])
+    second = table(tmp_path / "two.csv", foundry[1:60:3])
+    folder = tmp_path / "catalog"
+    result = run(
+        "calibrate", "--quick", "--from", str(first), "--from", str(second), "-o", str(folder)
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "constants fitted to 40 runs: median error" in result.stdout
+    assert (folder / "stacks" / "llm-foundry.toml").is_file()
+
+
+def test_what_ones_own_rows_do_not_show_stays(run, tmp_path, foundry):
+    mine = table(tmp_path / "mine.csv", foundry[:60:3])
+    others = [row for row in shipped_rows() if row["source"] == "dgxc-v25.04"][::6]
+    sample = table(tmp_path / "sample.csv", others)
+    folder = tmp_path / "catalog"
+    run("calibrate", "--quick", "--from", str(mine), "-o", str(folder))
+    # Chips and fabrics may move with the new rows; another stack's own constants may not.
+    (folder / "sample").mkdir()
+    for kind in ("calibrations", "fabrics"):
+        (folder / kind).rename(folder / "sample" / kind)
+    before, _ = predicted(sample)
+    after, _ = predicted(sample, SCALEWISE_CATALOG=str(folder))
+    assert after == pytest.approx(before, rel=1e-3)
+
+
+def test_too_few_rows(run, tmp_path, foundry):
+    result = run(
+        "calibrate", "--quick", "--from", str(table(tmp_path / "few.csv", foundry[:4])), "-o",
+        str(tmp_path / "catalog"),
+    )  # fmt: skip
+    assert result.exit_code == 2
+    assert "error: 4 measured rows are too few to calibrate on" in result.stderr
+    assert not (tmp_path / "catalog").exists()
+
+
+def test_a_file_that_is_not_there(run, tmp_path):
+    result = run("calibrate", "--from", str(tmp_path / "no.csv"), "-o", str(tmp_path / "catalog"))
+    assert result.exit_code == 2
+    assert "no.csv cannot be read as a CSV table" in result.stderr

@@ -1,0 +1,150 @@
+"""`scalewise validate`: the shipped table, a file of one's own, and every way to get it wrong."""
+
+import json
+import re
+
+import pytest
+
+HEADER = (
+    "id,source,accelerator,accelerators,layers,hidden,heads,ffn_hidden,gated_mlp,vocab,seq_len,"
+    "global_batch,micro_batch,dp_shard,sharding,recompute,framework,"
+    "tokens_per_second_per_accelerator,experts,experts_per_token"
+)
+SHAPE = "32,4096,32,11008,true,32000,4096,64"
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """Three rows: one of unknown software, one of experts, one with a typing error."""
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join([
+        HEADER,
+        f"a,us,h100-sxm-80gb,8,{SHAPE},1,8,zero3,full,in-house,9000,,",
+        f"b,us,h100-sxm-80gb,8,{SHAPE},1,8,zero3,full,in-house,9000,8,2",
+        f"c,them,h100-sxm-80gb,eight,{SHAPE},1,8,zero3,full,in-house,9000,,",
+        "",
+    ]))  # fmt: skip
+    return path
+
+
+def test_the_shipped_table(run):
+    result = run("validate")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(
+        "Predicted against measured tokens/s per accelerator, shipped constants"
+    )
+    lines = {line.split("  ")[0]: line.split() for line in result.stdout.splitlines()}
+    assert lines["llm-foundry"][1] == "300"
+    assert lines["nanotron"][1] == "1018"
+    headline = lines["dense, ok or vendor"]
+    assert headline[4] == "1712"
+    # No row of the headline is refused.
+    assert headline[-2:] == ["0", "0"]
+    assert result.stdout.count("[") >= 8
+    assert "Worst misses of the headline rows" in result.stdout
+    assert result.stderr == ""
+
+
+def test_one_source(run):
+    result = run("validate", "--source", "mt-nlg", "--json")
+    assert result.exit_code == 0
+    answer = json.loads(result.stdout)
+    assert {row["source"] for row in answer["rows"]} == {"mt-nlg"}
+    assert len(answer["rows"]) == 3
+    assert list(answer["sources"]) == ["mt-nlg"]
+
+
+def test_two_sources(run):
+    result = run("validate", "--source", "mt-nlg", "--source", "megatron-lm-sc21", "--json")
+    assert list(json.loads(result.stdout)["sources"]) == ["megatron-lm-sc21", "mt-nlg"]
+
+
+def test_unknown_source(run):
+    result = run("validate", "--source", "nanotrn")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "error: no run has the source 'nanotrn'" in result.stderr
+    assert "hint: did you mean `nanotron`" in result.stderr
+
+
+def test_a_file_of_ones_own(run, mine):
+    result = run("validate", str(mine), "--json")
+    assert result.exit_code == 0
+    answer = json.loads(result.stdout)
+    assert {"rows", "overall", "sources"} <= set(answer)
+    a, b, c = answer["rows"]
+    assert set(a) >= {
+        "id", "status", "measured_tokens_per_second", "predicted_tokens_per_second", "low",
+        "high", "error", "memory_gb_predicted", "reason",
+    }  # fmt: skip
+    assert (a["id"], a["status"], a["stack"]) == ("a", "ok", "generic-eager")
+    assert a["measured_tokens_per_second"] == 9000.0
+    assert a["error"] == pytest.approx(a["predicted_tokens_per_second"] / 9000.0 - 1.0)
+    assert a["low"] < a["predicted_tokens_per_second"] < a["high"]
+    assert (b["status"], b["predicted_tokens_per_second"]) == ("unsupported", None)
+    assert "mixture of experts" in b["reason"]
+    assert c["reason"] == "line 4: accelerators = 'eight' is not a number"
+    assert answer["overall"]["count"] == 1
+    assert answer["sources"]["us"]["unsupported"] == 1
+
+
+def test_a_file_in_words(run, mine):
+    result = run("validate", str(mine))
+    assert result.exit_code == 0
+    assert "generic" not in result.stderr
+    assert any(line.split()[:2] == ["us", "1"] for line in result.stdout.splitlines())
+    assert any(line.split()[:2] == ["them", "0"] for line in result.stdout.splitlines())
+
+
+def test_a_header_alone(run, tmp_path):
+    path = tmp_path / "empty.csv"
+    path.write_text(HEADER + "\n")
+    result = run("validate", str(path), "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["overall"]["median_error"] is None
+    assert run("validate", str(path)).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read as a CSV table"),
+        (b"\xff\xfe\x00binary", "cannot be read as a CSV table"),
+        (b"id,source\na,b\n", "has no column 'accelerator'"),
+    ],
+    ids=["missing", "binary", "columns"],
+)
+def test_files_that_are_no_table(run, tmp_path, content, words):
+    path = tmp_path / "runs.csv"
+    if content is not None:
+        path.write_bytes(content)
+    result = run("validate", str(path))
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_html(run, mine, tmp_path):
+    page = tmp_path / "scatter.html"
+    result = run("validate", str(mine), "-o", str(page))
+    assert result.exit_code == 0
+    text = page.read_text()
+    assert "us (1)" in text
+    assert "measured, tokens" in text
+    # The drawing library is inside, so the page works offline.
+    assert len(text) > 1_000_000
+    tags = re.sub(r"(<script[^>]*>).*?</script>", r"\1", text, flags=re.DOTALL)
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=", tags)
+
+
+def test_json_file(run, mine, tmp_path):
+    target = tmp_path / "out.json"
+    assert run("validate", str(mine), "-o", str(target)).exit_code == 0
+    assert [row["id"] for row in json.loads(target.read_text())["rows"]] == ["a", "b", "c"]
+
+
+def test_a_place_that_cannot_be_written(run, mine, tmp_path):
+    result = run("validate", str(mine), "-o", str(tmp_path / "no" / "such" / "x.json"))
+    assert result.exit_code in (1, 2)
+    assert result.stderr.startswith("error: ")

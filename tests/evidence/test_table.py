@@ -1,0 +1,78 @@
+"""Runs as arrays: what is kept, what is set aside, and which stack speaks."""
+
+import numpy as np
+import pytest
+
+from scalewise.errors import InputError
+from scalewise.evidence.runs import Run
+from scalewise.evidence.table import RunTable, completed_plan
+
+
+def run(**changes):
+    cells = {
+        "id": "mine", "source": "me", "accelerator": "h100-sxm-80gb", "accelerators": "8",
+        "layers": "32", "hidden": "4096", "heads": "32", "ffn_hidden": "11008",
+        "gated_mlp": "true", "vocab": "32000", "seq_len": "4096", "global_batch": "64",
+        "micro_batch": "1", "dp_shard": "8", "sharding": "zero3", "recompute": "full",
+        "tokens_per_second_per_accelerator": "9000",
+    }  # fmt: skip
+    return Run({**cells, **changes}, 2)
+
+
+def test_kept_and_rejected_add_up():
+    table = RunTable.of([
+        run(),
+        run(id="wrong", layers="many"),
+        run(id="moe", experts="8", experts_per_token="2"),
+        run(id="silent", tokens_per_second_per_accelerator=""),
+        run(id="uneven", global_batch="65"),
+    ])  # fmt: skip
+    assert [r.id for r in table.runs] == ["mine", "silent"]
+    assert [r.id for r, _ in table.rejected] == ["wrong", "moe", "uneven"]
+    assert table.rejected[0][1] == "line 2: layers = 'many' is not a number"
+    assert "mixture of experts" in table.rejected[1][1]
+    assert "65" in table.rejected[2][1]
+    assert table.measured[0] == 9000.0
+    assert np.isnan(table.measured[1])
+    assert len(table) == len(table.case) == len(table.plans) == len(table.stacks) == 2
+
+
+def test_nothing_predictable_says_why():
+    with pytest.raises(InputError, match="no run of the table can be predicted: layers is not"):
+        RunTable.of([run(layers="")])
+    with pytest.raises(InputError, match=r"no run of the table can be predicted$"):
+        RunTable.of([])
+
+
+def test_rates_are_datasheet_peaks():
+    table = RunTable.of([run(), run(precision="fp8")])
+    # NVIDIA H100 SXM, dense: 989.4 TFLOP/s in 16 bits and twice that in 8.
+    assert table.case.rate16.tolist() == pytest.approx([989.4e12] * 2, rel=1e-3)
+    assert table.case.rate.tolist() == pytest.approx([989.4e12, 1978.9e12], rel=1e-3)
+
+
+def test_select_keeps_rows_together():
+    runs = [run(id=f"r{i}", global_batch=str(64 * i), micro_batch=str(i)) for i in (1, 2, 3)]
+    table = RunTable.of(runs)
+    part = table.select(np.array([True, False, True]))
+    assert [r.id for r in part.runs] == ["r1", "r3"]
+    assert part.case.global_batch.tolist() == [64, 192]
+    assert [plan.strategy.micro_batch for plan in part.plans] == [1, 3]
+    assert part.rejected == []
+    assert len(table) == 3
+
+
+@pytest.mark.parametrize(
+    ("cells", "stack"),
+    [
+        ({"framework": "llm-foundry", "software_date": "2023-05"}, "llm-foundry-2023"),
+        ({"framework": "llm-foundry", "software_date": "2023-10"}, "llm-foundry"),
+        ({"framework": "llm-foundry"}, "llm-foundry"),
+        ({"framework": "maxtext"}, "maxtext-gpu"),
+        ({"framework": "maxtext", "accelerator": "tpu-v5p"}, "maxtext-tpu"),
+        ({"framework": "mine"}, "generic-eager"),
+        ({"framework": "mine", "accelerator": "tpu-v5p"}, "generic-compiled"),
+    ],
+)
+def test_the_stack_follows_framework_date_and_device(cells, stack):
+    assert completed_plan(run(**cells))[1].name == stack
