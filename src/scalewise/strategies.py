@@ -98,8 +98,9 @@ def _column(field: str, value: object) -> Array:
 class Strategies:
     """A struct of arrays; every field of `Strategy` is an attribute of equal length."""
 
-    def __init__(self, columns: dict[str, Array]) -> None:
+    def __init__(self, columns: dict[str, Array], given: Sequence[Strategy] | None = None) -> None:
         self._columns = columns
+        self._given = given
         self._length = len(next(iter(columns.values())))
 
     @classmethod
@@ -112,7 +113,7 @@ class Strategies:
         if not strategies:
             raise InputError("there is no strategy to estimate", hint="give at least one")
         rows = [[encode(field, getattr(s, field)) for s in strategies] for field in FIELDS]
-        return cls(dict(zip(FIELDS, np.array(rows), strict=True)))
+        return cls(dict(zip(FIELDS, np.array(rows), strict=True)), strategies)
 
     @classmethod
     def columns(cls, **columns: object) -> Strategies:
@@ -150,6 +151,8 @@ class Strategies:
             raise AttributeError(name) from None
 
     def __getitem__(self, row: int) -> Strategy:
+        if self._given is not None:
+            return self._given[row]
         values = {field: decode(field, float(self._columns[field][row])) for field in FIELDS}
         return msgspec.convert(values, Strategy)
 

@@ -181,8 +181,7 @@ def load(kind: str, name: str, type_: type[T], units: Mapping[str, str] | None =
         InputError: If it is not found, not TOML, or does not fit the struct.
     """
     path = find(kind, name)
-    version = path.stat().st_mtime_ns
-    key = (path, version, type_)
+    key = (path, _version(path), type_)
     if key not in _LOADED:
         _LOADED[key] = _convert(_table(path, type_, units or {}), type_, path)
     found: T = _LOADED[key]
@@ -223,8 +222,7 @@ def find(kind: str, name: str) -> Path:
 def _search(kind: str, name: str) -> Path | None:
     """Look through the folders in order, for file names first and aliases second."""
     folders = _folders(kind)
-    versions = tuple(f.stat().st_mtime_ns if f.is_dir() else 0 for f in folders)
-    return _search_version(tuple(folders), versions, _plain(name))
+    return _search_version(folders, tuple(map(_version, folders)), _plain(name))
 
 
 @lru_cache(maxsize=1024)
@@ -242,11 +240,17 @@ def _search_version(
     return None
 
 
-def _folders(kind: str) -> list[Path]:
-    own = os.environ.get("SCALEWISE_CATALOG")
-    return ([Path(own).expanduser() / kind] if own else []) + [PACKAGE / kind]
+def _folders(kind: str) -> tuple[Path, ...]:
+    return _folders_of(kind, os.environ.get("SCALEWISE_CATALOG"))
 
 
+@lru_cache(maxsize=64)
+def _folders_of(kind: str, own: str | None) -> tuple[Path, ...]:
+    """The user's folder, if there is one, before the package's."""
+    return (*([Path(own).expanduser() / kind] if own else []), PACKAGE / kind)
+
+
+@lru_cache(maxsize=4096)
 def _plain(name: str) -> str:
     """Bring "H100 SXM_80GB" and "h100-sxm-80gb" together."""
     return re.sub(r"[\s_]+", "-", name.strip().lower())
@@ -262,7 +266,15 @@ def _beside(path: Path, name: Any) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     """Parse a file, once as long as it does not change."""
-    return _read_version(path, path.stat().st_mtime_ns)
+    return _read_version(path, _version(path))
+
+
+def _version(path: Path) -> int:
+    """When a file or folder last changed; 0 if there is none."""
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 - half the cost of Path.stat, asked often
+    except OSError:
+        return 0
 
 
 @lru_cache(maxsize=512)

@@ -1,6 +1,6 @@
 """What a step draws: watts from what the chip is doing, joules from how long.
 
-    device_watts({"gemm": 0.6, "bubble": 0.1, ...}, idle=80, cap=700)
+    device_watts({"gemm": 0.6, "bubble": 0.1, ...}, 0.7, idle=80, cap=700)
 
 Each kind of activity draws a share of the range between idle and the power cap. A device that
 waits inside a collective is far from idle: its kernels spin, memory and links stay clocked.
@@ -41,18 +41,19 @@ ACTIVITY: Mapping[str, float] = {
 }
 
 
-def device_watts(shares: Mapping[str, Num], *, idle: Num, cap: Num) -> Num:
+def device_watts(terms: Mapping[str, Num], total: Num, *, idle: Num, cap: Num) -> Num:
     """Return the mean power of one device over a step.
 
     Args:
-        shares: Share of the step by term; they add up to 1.
+        terms: Seconds of the step by what the device does.
+        total: Their sum.
         idle: Watts with nothing running.
         cap: Watts the device may draw: TDP, or the cap that was set.
     """
     activity: Num = 0.0
-    for name, share in shares.items():
-        activity = activity + ACTIVITY[name] * share
-    return idle + (cap - idle) * activity
+    for name, seconds in terms.items():
+        activity = activity + ACTIVITY[name] * seconds
+    return idle + (cap - idle) * (activity / total)
 
 
 def facility_watts(device: Num, *, host: Num, network: Num, pue: Num) -> Num:

@@ -184,8 +184,7 @@ def _power(e: Estimate) -> list[Explained]:
     limit, idle = e.cluster.power_limit, e.cluster.idle
     if limit is None or idle is None:
         return []
-    shares = {name: value / e.step_seconds for name, value in e.terms.items()}
-    device = number(power.device_watts(shares, idle=idle, cap=limit))
+    device = number(power.device_watts(e.terms, e.step_seconds, idle=idle, cap=limit))
     c = e.cluster
     site = number(
         power.facility_watts(device, host=c.host_watts, network=c.network_watts, pue=c.pue)

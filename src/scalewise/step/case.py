@@ -21,7 +21,7 @@ from scalewise.numeric import Array
 from scalewise.physics.collectives import ALGORITHMS, PROTOCOLS
 from scalewise.physics.compute import clock_factor
 from scalewise.step.stages import stage_layers
-from scalewise.strategies import WORDS
+from scalewise.strategies import WORDS, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,6 +91,10 @@ class Case:
     last_layers: Array
     stages_fit: Array
     """0 where the layers cannot be split into such stages."""
+    software_fits: Array
+    """0 where the strategy says eager or compiled and the stack is the other."""
+    experts_fit: Array
+    """0 where experts are to be split and the model has none."""
 
     # The cluster.
     accelerators: Array
@@ -265,6 +269,10 @@ def _strategy_numbers(
         "middle_layers": middle,
         "last_layers": last,
         "stages_fit": fit,
+        "software_fits": np.where(
+            s.compiled == 0.0, 1.0, (s.compiled == encode("compiled", stack.compiled)) * 1.0
+        ),
+        "experts_fit": np.where((s.ep > 1.0) & (model.moe is None), 0.0, 1.0),
     }
 
 
@@ -274,7 +282,9 @@ def _stage_columns(
     """Stage sizes and whether they exist, computed once for every distinct (pp, first, last)."""
     s = strategies
     keys = np.array([s.pp, s.first_stage_layers, s.last_stage_layers])
-    if np.any(keys[1:]):
+    if len(s) == 1:
+        distinct, place = keys, np.zeros(1, dtype=int)
+    elif np.any(keys[1:]):
         distinct, place = np.unique(keys, axis=1, return_inverse=True)
     else:
         # Nearly always: `unique` of a plain array is much faster.
@@ -338,7 +348,8 @@ def _precision_numbers(
     kernel = stack.attention_kernel
     forward, backward = chip.attention.get(kernel, UNCALIBRATED.attention[kernel])
     accelerator, pace = cluster.accelerator, clock(cluster)
-    for code in np.unique(strategies.precision):
+    codes = strategies.precision
+    for code in codes if len(codes) == 1 else np.unique(codes):
         precision = WORDS["precision"][int(code)] or workload.precision
         family = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.get(str(precision), "bf16")
         wide = "fp16" if precision == "fp16" or "bf16" not in accelerator.peak_flops else "bf16"

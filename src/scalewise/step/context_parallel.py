@@ -18,7 +18,7 @@ from scalewise.step.layers import LayerCompute, tokens_per_rank
 
 def layer_seconds(case: Case, layer: LayerCompute) -> tuple[Num, Num, Num]:
     """Return (load, exposed forward, exposed backward) of one layer, seconds."""
-    if not np.any(case.cp > 1.0):
+    if not (case.cp > 1.0).any():
         none = np.zeros_like(case.layers)
         return none, none, none
     local = 2.0 * 2.0 * tokens_per_rank(case) * case.key_value / case.tp

@@ -44,7 +44,7 @@ class BlockTraffic:
 def block_traffic(case: Case) -> BlockTraffic:
     """Price what FSDP moves per layer and micro step (ZeRO-2: its reduction)."""
     none = np.zeros_like(case.layers)
-    if not np.any(case.sharding >= 2.0):
+    if not (case.sharding >= 2.0).any():
         return BlockTraffic(
             gather=none,
             reduce=none,
@@ -81,6 +81,8 @@ def block_traffic(case: Case) -> BlockTraffic:
 
 def overlapped(case: Case, compute: Num, communication: Num) -> Num:
     """Return the time of a block whose communication runs beside its compute."""
+    if not np.any(communication):
+        return compute
     beside = compute + case.contention * np.minimum(communication, compute)
     together = np.maximum(beside, communication)
     hides = (case.prefetch > 0.0) & (case.overlap_dp > 0.0)
@@ -93,6 +95,8 @@ def exposed(case: Case, block: Num, compute: Num, communication: Num) -> Num:
 
     All of it without overlap; else what is left when compute, slowed by contention, is done.
     """
+    if not np.any(communication):
+        return 0.0 * compute
     hides = (case.prefetch > 0.0) & (case.overlap_dp > 0.0)
     slowed = compute + case.contention * np.minimum(communication, compute)
     excess = np.maximum(block - slowed, 0.0)
@@ -124,7 +128,7 @@ def step_traffic(case: Case, params: Num, window: Num) -> StepTraffic:
         params: Parameters of the fullest rank, before sharding by data parallelism.
         window: Compute of the last micro step that it can hide behind, seconds.
     """
-    if np.all(case.sharding == 3.0):
+    if (case.sharding == 3.0).all():
         return StepTraffic(load=np.zeros_like(case.layers), exposed=np.zeros_like(case.layers))
     wires = links(case)
     everyone, group, replicas = gradient_group(case), shard_group(case), replica_group(case)
@@ -135,10 +139,10 @@ def step_traffic(case: Case, params: Num, window: Num) -> StepTraffic:
     piece = gradient / calls
     stage = case.sharding
     load = np.zeros_like(case.layers)
-    if np.any(stage == 0.0):
+    if (stage == 0.0).any():
         reduce = calls * all_reduce_seconds(piece, everyone, wires)
         load = np.where(stage == 0.0, reduce, load)
-    if np.any(stage > 0.0):
+    if (stage > 0.0).any():
         weights = np.maximum(2.0 * params / bucket, 1.0)
         sizes = np.array([piece, 2.0 * params / weights])
         scatter, gather = np.asarray(gather_seconds(sizes, group, wires))

@@ -31,7 +31,7 @@ from scalewise.step.result import Estimate
 from scalewise.step.stages import stage_layers
 from scalewise.step.support import check_supported
 from scalewise.step.terms import Load, Terms, step_terms
-from scalewise.strategies import WORDS, Strategies
+from scalewise.strategies import Strategies, encode
 from scalewise.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ class Estimates:
         limit, idle = self.cluster.power_limit, self.cluster.idle
         if limit is None or idle is None:
             return None
-        shares = {name: part / self.step_seconds for name, part in self.terms.parts().items()}
-        return np.asarray(power.device_watts(shares, idle=idle, cap=limit))
+        parts = self.terms.parts()
+        return np.asarray(power.device_watts(parts, self.step_seconds, idle=idle, cap=limit))
 
     @cached_property
     def facility_watts_per_accelerator(self) -> Array | None:
@@ -239,6 +239,12 @@ def estimate(
     else:
         many = strategy if isinstance(strategy, Strategies) else Strategies.of(strategy)
     software = _software(stack, cluster, many, chosen)
+    if isinstance(strategy, Strategy) and strategy.compiled not in (None, software.compiled):
+        raise InputError(
+            f"the strategy says {'compiled' if strategy.compiled else 'eager'}, but stack "
+            f"{software.name} is {'compiled' if software.compiled else 'eager'}",
+            hint="drop the word from the strategy, or name generic-eager or generic-compiled",
+        )
     chip = load_chip(cluster.accelerator.architecture)
     case = Case.of(model, cluster, workload, many, software, chip)
     terms, load = step_terms(case)
@@ -264,22 +270,11 @@ def _software(
 ) -> Stack:
     """The stack that was named, or the default for the device and for eager or compiled code."""
     kind = cluster.accelerator.kind
-    stated = {WORDS["compiled"][int(code)] for code in np.unique(strategies.compiled)} - {None}
-    if len(stated) > 1:
-        raise InputError(
-            "eager and compiled strategies cannot share one software stack",
-            hint="estimate them in two calls",
-        )
+    eager = encode("compiled", False)
     if stack is None:
-        stack = "generic-eager" if stated == {False} else DEFAULT_STACKS[kind]
+        stack = "generic-eager" if (strategies.compiled == eager).all() else DEFAULT_STACKS[kind]
         chosen.append(f"software stack {stack}")
     software = stack if isinstance(stack, Stack) else load_stack(stack)
-    if stated and stated != {software.compiled}:
-        raise InputError(
-            f"the strategy says {'compiled' if stated == {True} else 'eager'}, but stack "
-            f"{software.name} is {'compiled' if software.compiled else 'eager'}",
-            hint="drop the word from the strategy, or name generic-eager or generic-compiled",
-        )
     if software.devices not in (kind, "any"):
         raise InputError(
             f"stack {software.name} runs on a {software.devices}, but "

@@ -24,6 +24,8 @@ REASONS = (
     "heads: tp does not divide the attention heads",
     "sequence: cp does not divide the sequence",
     "stages: the layers cannot be split into these pipeline stages and chunks",
+    "experts: expert parallelism, but the model is dense",
+    "software: the strategy is eager or compiled, the stack is not",
     "memory: the fullest rank does not fit",
 )
 
@@ -44,6 +46,8 @@ def feasibility(case: Case, memory_low: Num) -> Array:
         np.remainder(case.sequence, case.cp) != 0.0,
         # Embedding and head may take the place of a layer each (Megatron: 126 + 2 on 128 chunks).
         (case.pp * case.chunks > case.layers + 2.0) | (case.stages_fit == 0.0),
+        case.experts_fit == 0.0,
+        case.software_fits == 0.0,
         np.asarray(memory_low) > case.memory_bytes,
     )
     codes = np.zeros(len(case))

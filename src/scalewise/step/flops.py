@@ -19,6 +19,8 @@ def recompute_flops(case: Case, model: Model, sequence: int) -> Array:
     Full recompute repeats a layer's forward, without its last product where the stack stops
     early; selective repeats attention, and the share of products that the stack's policy drops.
     """
+    if not case.recompute.any():
+        return np.zeros_like(case.layers)
     parts = model.forward_flops_parts(sequence)
     products = parts["qkv"] + parts["attention_out"] + parts["mlp"]
     down = 2.0 * model.hidden * model.ffn * model.layers

@@ -125,9 +125,10 @@ def attention(case: Case, tokens: Array) -> tuple[Num, Num]:
     piece = np.where(case.cp_ring > 0.0, case.sequence / case.cp, case.sequence)
     forward = attention_seconds(flops, rate=case.attention_forward_rate, sequence=piece)
     backward = attention_seconds(2.5 * flops, rate=case.attention_backward_rate, sequence=piece)
-    scores = case.unfused_attention * tokens * case.sequence * case.heads / case.tp
-    forward = forward * (1.0 + case.unfused_attention) + 11.0 * scores / case.memory_rate
-    backward = backward * (1.0 + case.unfused_attention) + 17.0 * scores / case.memory_rate
+    if case.unfused_attention.any():
+        scores = case.unfused_attention * tokens * case.sequence * case.heads / case.tp
+        forward = forward * (1.0 + case.unfused_attention) + 11.0 * scores / case.memory_rate
+        backward = backward * (1.0 + case.unfused_attention) + 17.0 * scores / case.memory_rate
     return forward, backward
 
 

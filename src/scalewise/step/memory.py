@@ -135,35 +135,25 @@ def peak_memory(case: Case) -> MemoryParts:
     logits = case.logit_memory * tokens * case.vocab / case.tp
     both = case.embedding_params + case.head_params
     alone = case.pp == 1.0
-    # A tied head lives on the last stage as a second copy of the embedding.
-    tied_copy = np.where(case.head_params > 0.0, case.head_params, case.embedding_params)
     stored = activation_bytes(case)
-    first = _stage(
-        case,
-        stored,
-        case.first_layers,
-        in_flight(case, 0.0),
-        np.where(alone, both, case.embedding_params),
-        np.where(alone, logits, 0.0),
-    )
-    if np.all(alone):
-        return first
-    middle_stage = np.minimum(1.0, case.pp - 1.0)
-    middle = _stage(case, stored, case.middle_layers, in_flight(case, middle_stage), 0.0, 0.0)
-    last = _stage(
-        case,
-        stored,
-        case.last_layers,
-        in_flight(case, case.pp - 1.0),
-        np.where(alone, both, tied_copy),
-        logits,
-    )
-    fullest = np.maximum(np.maximum(first.total, middle.total), last.total)
-    on_first, on_last = first.total >= fullest, last.total >= fullest
-    others = zip(middle.parts().values(), last.parts().values(), strict=True)
+    if alone.all():
+        return _stage(case, stored, case.first_layers, in_flight(case, 0.0), both, logits)
+    # The first, the last and a middle stage along a leading axis, in the order of preference
+    # among equals. A tied head lives on the last stage as a second copy of the embedding.
+    none = np.zeros_like(logits)
+    stage = np.array([none, case.pp - 1.0, np.minimum(1.0, case.pp - 1.0)])
+    layers = np.array([case.first_layers, case.last_layers, case.middle_layers])
+    head = np.where(case.head_params > 0.0, case.head_params, case.embedding_params)
+    here = np.where(alone, both, case.embedding_params)
+    edge = np.array([here, np.where(alone, both, head), none])
+    held = np.array([np.where(alone, logits, 0.0), logits, none])
+    three = _stage(case, stored, layers, in_flight(case, stage), edge, held)
+    fullest = np.argmax(three.total, axis=0)[None]
     return MemoryParts(
         **{
-            name: np.where(on_first, here, np.where(on_last, end, between))
-            for (name, here), (between, end) in zip(first.parts().items(), others, strict=True)
+            name: np.take_along_axis(value, fullest, axis=0)[0]
+            if isinstance(value, np.ndarray) and value.ndim == 2
+            else value
+            for name, value in three.parts().items()
         }
     )

@@ -28,6 +28,8 @@ def bubble_seconds(case: Case, all_stages: Num, slowest: Num) -> Num:
         all_stages: Time of one micro batch summed over all stages, seconds.
         slowest: Time of one micro batch on the slowest stage, seconds.
     """
+    if not (case.pp > 1.0).any():
+        return np.zeros_like(case.layers)
     bubble = np.maximum(all_stages - slowest, 0.0) / case.chunks
     share = np.where(case.schedule == 2.0, ZBH1_BUBBLE, np.where(case.schedule == 3.0, 0.0, 1.0))
     result: Num = np.where(case.pp > 1.0, bubble * share, 0.0)
@@ -41,7 +43,7 @@ def sends(case: Case) -> tuple[Num, Num]:
     chunk, 2 when there are only two stages. Interleaved schedules hide them behind the other
     chunks except while the pipeline fills and drains.
     """
-    if not np.any(case.pp > 1.0):
+    if not (case.pp > 1.0).any():
         return np.zeros_like(case.layers), np.zeros_like(case.layers)
     shard = np.where(case.sequence_parallel > 0.0, case.tp, 1.0)
     message = 2.0 * tokens_per_rank(case) * case.hidden / shard

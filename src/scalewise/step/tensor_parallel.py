@@ -18,12 +18,15 @@ from scalewise.step.layers import tokens_per_rank
 
 def layer_seconds(case: Case) -> tuple[Num, Num]:
     """Return communication of one layer, forward and backward, seconds (hidden or not)."""
+    if not (case.tp > 1.0).any():
+        none = np.zeros_like(case.layers)
+        return none, none
     buffer = 2.0 * tokens_per_rank(case) * case.hidden
     group, wires = tensor_group(case), links(case)
     split = case.sequence_parallel > 0.0
     none = np.zeros_like(buffer)
-    gather = gather_seconds(buffer, group, wires) if np.any(split) else none
-    reduce = none if np.all(split) else all_reduce_seconds(buffer, group, wires)
+    gather = gather_seconds(buffer, group, wires) if split.any() else none
+    reduce = none if split.all() else all_reduce_seconds(buffer, group, wires)
     forward = np.where(split, 4.0 * gather, 2.0 * reduce)
     again = np.where(case.gathers_kept > 0.0, 0.0, 2.0 * gather)
     backward = np.where(split, 4.0 * gather + again, 2.0 * reduce)

@@ -172,9 +172,11 @@ def work(case: Case) -> Work:
 
 def host(case: Case) -> tuple[Num, Num]:
     """Host time of one layer, forward and backward; full recompute launches forward again."""
-    several = stages_cross_domains(case) * np.where((case.pp > 1.0) & (case.tp > 1.0), 1.0, 0.0)
-    extra = several * case.pipeline_host_seconds * np.power(case.tp, 1.25)
-    total = case.host_layer_seconds + extra
+    total: Num = case.host_layer_seconds
+    if case.pipeline_host_seconds.any():
+        deep = np.where((case.pp > 1.0) & (case.tp > 1.0), 1.0, 0.0)
+        extra = case.pipeline_host_seconds * np.power(case.tp, 1.25)
+        total = total + stages_cross_domains(case) * deep * extra
     forward = HOST_FORWARD * total
     again = np.where(case.recompute == 2.0, forward, 0.0)
     return forward, (1.0 - HOST_FORWARD) * total + again
