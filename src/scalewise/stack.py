@@ -155,12 +155,21 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     on_bounds: tuple[str, ...] = ()
     """Parameters that the data did not determine: they sit on a bound or on their prior."""
 
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            value = getattr(self, field)
+            if isinstance(value, float) and not 0.0 <= value < float("inf"):
+                raise InputError(
+                    f"stack {self.name}: {field} = {value} must be a number that is not negative",
+                    hint="run `scalewise calibrate` again, or edit the stack file",
+                )
+
 
 def load_stack(name: str) -> Stack:
     """Load a stack by name or path to a TOML file."""
     from scalewise.catalog import load
 
-    return check_stack(load("stacks", name, Stack))
+    return load("stacks", name, Stack)
 
 
 @lru_cache(maxsize=1024)
@@ -193,19 +202,3 @@ def stack_for(
         return stack
     fused = compiled if compiled is not None else device != "gpu"
     return load_stack("generic-compiled" if fused else "generic-eager")
-
-
-def check_stack(stack: Stack) -> Stack:
-    """Refuse constants no physics can have.
-
-    Raises:
-        InputError: Naming the field.
-    """
-    for field in stack.__struct_fields__:
-        value = getattr(stack, field)
-        if isinstance(value, float) and not value >= 0.0:
-            raise InputError(
-                f"stack {stack.name}: {field} = {value} must not be negative",
-                hint="run `scalewise calibrate` again, or edit the stack file",
-            )
-    return stack

@@ -116,7 +116,7 @@ def ask(
 
     given = {"sequence": seq, "global_batch": batch, "precision": precision, "tokens": tokens}
     work = _workload(noun, cluster, split, overrides.workload(given), chosen)
-    software = _software(stack, overrides, cluster, chosen)
+    software = _software(stack, overrides, cluster, split, chosen)
     overrides.check_used()
     return Question(
         model=noun,
@@ -237,17 +237,22 @@ def _precision(cluster: Cluster, chosen: list[str]) -> str:
 
 
 def _software(
-    stack: str | None, overrides: Overrides, cluster: Cluster, chosen: list[str]
+    stack: str | None,
+    overrides: Overrides,
+    cluster: Cluster,
+    strategy: Strategy,
+    chosen: list[str],
 ) -> Stack:
     """Load the software stack that was named, or the default of the device."""
-    from scalewise.stack import check_stack, load_stack
+    from scalewise.stack import load_stack
 
     if stack is None:
         from scalewise.step.estimate import DEFAULT_STACKS
 
-        stack = DEFAULT_STACKS[cluster.accelerator.kind]
+        eager = strategy.compiled is False
+        stack = "generic-eager" if eager else DEFAULT_STACKS[cluster.accelerator.kind]
         chosen.append(f"software stack {stack} (--stack)")
-    return check_stack(overrides.apply("stack", load_stack(stack)))
+    return overrides.apply("stack", load_stack(stack))
 
 
 def _notes(model: Model, work: Workload, split: Strategy) -> tuple[str, ...]:

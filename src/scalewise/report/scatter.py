@@ -7,6 +7,7 @@ Computing is `evidence.validate`; this file only draws.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from scalewise.errors import require
@@ -39,6 +40,7 @@ def scatter_figure(validation: Validation, title: str = "") -> Any:
             go.Scatter(
                 x=[low, high, high, low],
                 y=[low * (1 + band), high * (1 + band), high * (1 - band), low * (1 - band)],
+                mode="lines",
                 fill="toself",
                 fillcolor=shade,
                 line={"width": 0},
@@ -56,7 +58,9 @@ def scatter_figure(validation: Validation, title: str = "") -> Any:
             hoverinfo="skip",
         )
     )
-    for place, source in enumerate(sorted({row.source for row in rows})):
+    # The largest source first, so that it does not cover the others.
+    counts = Counter(row.source for row in rows)
+    for place, (source, _) in enumerate(sorted(counts.items(), key=lambda item: -item[1])):
         mine = [row for row in rows if row.source == source]
         figure.add_trace(
             go.Scatter(
