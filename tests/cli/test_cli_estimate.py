@@ -301,8 +301,8 @@ def test_colours_on_a_terminal_only_and_never_with_no_color():
 
     def terminal(**env):
         parent, child = pty.openpty()
-        settings = {**os.environ, "TERM": "xterm", "COLUMNS": "100", **env}
-        settings.pop("FORCE_COLOR", None)
+        plain = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "NO_COLOR")}
+        settings = {**plain, "TERM": "xterm", "COLUMNS": "100", **env}
         done = subprocess.run(
             [sys.executable, "-m", "scalewise", "stacks"],
             stdout=child, stderr=child, env=settings, check=True,
