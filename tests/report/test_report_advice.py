@@ -1,8 +1,8 @@
 import re
 
 import pytest
-from report_cases import CASES, priced
 
+from report_cases import CASES, priced
 from scalewise import estimate, parse_strategy
 from scalewise.report.advice import advice, neighbours
 

@@ -1,6 +1,6 @@
 import pytest
-from report_cases import CASES, priced
 
+from report_cases import CASES, priced
 from scalewise.cli.common import drawn
 from scalewise.report.explain import explain, print_explained
 

@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 import pytest
-from report_cases import CASES, priced
 
+from report_cases import CASES, priced
 from scalewise.cli.common import drawn
 from scalewise.report.waterfall import print_waterfall, printed, waterfall_html, waterfall_rows
 
