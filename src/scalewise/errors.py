@@ -58,6 +58,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"known: {shown}" + (", ..." if len(names) > 8 else "")
 
 
+def is_like(word: str, known: Iterable[str]) -> bool:
+    """Whether a word is so close to a known one that it is probably misspelt."""
+    return bool(difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.75))
+
+
 def require(module: str, extra: str) -> object:
     """Import an optional library, or say which extra installs it.
 

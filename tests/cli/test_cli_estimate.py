@@ -232,7 +232,7 @@ WRONG = [
             "--seq": ["", "0", "-1", "abc", "1e12", "4096.5"],
             "--batch": ["", "0", "-1", "7", "1e12"],
             "--precision": ["", "int8", "nvfp4"],
-            "--stack": ["", "nope", "/nowhere.toml"],
+            "--stack": ["", "megatorn", "/nowhere.toml"],
             "--tokens": ["", "0", "-1", "15TB", "1e40"],
             "--power-cap": ["", "0", "-1W", "1GW", "500GB", "2kW"],
             "--algorithm": ["", "butterfly"],

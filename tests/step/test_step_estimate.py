@@ -274,3 +274,33 @@ def test_a_hundred_thousand_strategies_at_once():
             many[row],
         )
         assert alone.to_dict() == result[row].to_dict()
+
+
+def test_software_nobody_has_seen_gets_the_generic_stack_and_says_so():
+    known = estimate(toy_model(), toy_cluster(), toy_workload(), STRATEGY, stack="generic-eager")
+    new = estimate(toy_model(), toy_cluster(), toy_workload(), STRATEGY, stack="torchtitan")
+    assert new.stack.name == "generic-eager"
+    assert new.step_seconds == known.step_seconds
+    assert any("torchtitan" in text and "does not know" in text for text in new.defaults)
+    assert any("generic-eager" in text for text in new.warnings)
+    # A framework that a stack speaks for gets that stack.
+    nemo = estimate(toy_model(), toy_cluster(), toy_workload(), STRATEGY, stack="nemo")
+    assert nemo.stack.name == "megatron"
+
+
+def test_beyond_the_largest_run_the_interval_widens():
+    model = load_model("llama-2-7b")
+
+    def spread(count):
+        cluster = load_cluster("dgx-h100", count)
+        workload = Workload(sequence=4096, global_batch=count)
+        plan = parse_strategy(f"fsdp{count}")
+        e = estimate(model, cluster, workload, plan, stack="llm-foundry")
+        return e.high / e.low, e.warnings
+
+    inside, quiet = spread(512)
+    outside, warned = spread(2048)
+    # Two doublings beyond 512 accelerators, 9 % each, on both sides.
+    assert outside / inside == pytest.approx(1.09**4, rel=1e-9)
+    assert not any("larger than any run" in text for text in quiet)
+    assert any("larger than any run" in text for text in warned)

@@ -18,8 +18,9 @@ import click
     show_default=True,
     help="Folder for the catalog files.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Constants, spreads and errors as JSON.")
 @click.option("--quick", is_flag=True, help="Keep the intervals instead of refitting for them.")
-def calibrate(*, sources: tuple[str, ...], output: str, quick: bool) -> None:
+def calibrate(*, sources: tuple[str, ...], output: str, as_json: bool, quick: bool) -> None:
     """Fit constants to measured runs and write them as catalog files.
 
     Use the result with SCALEWISE_CATALOG=FOLDER. Needs the extra `calibrate`.
@@ -37,6 +38,31 @@ def calibrate(*, sources: tuple[str, ...], output: str, quick: bool) -> None:
     import numpy as np
 
     error = np.abs(np.expm1(done.fit.residuals_))
+    if as_json:
+        from scalewise.cli.common import to_json
+
+        constants = [
+            {
+                "scope": key[0],
+                "owner": key[1],
+                "name": key[2],
+                "value": value,
+                "spread": done.fit.spread_[key],
+                "on_bound": key in done.fit.on_bounds_,
+            }
+            for key, value in sorted(done.fit.values_.items())
+        ]
+        median, p90 = np.quantile(error, [0.5, 0.9]).tolist()
+        result = {
+            "runs": len(done.table),
+            "median_error": median,
+            "p90_error": p90,
+            "constants": constants,
+            "intervals": done.intervals,
+            "files": [str(path) for path in done.files],
+        }
+        click.echo(to_json(result))
+        return
     click.echo(
         f"{len(done.fit.values_)} constants fitted to {len(done.table)} runs: median error "
         f"{100 * float(np.median(error)):.1f} %, 90th percentile "

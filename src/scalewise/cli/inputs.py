@@ -244,15 +244,12 @@ def _software(
     chosen: list[str],
 ) -> Stack:
     """Load the software stack that was named, or the default of the device."""
-    from scalewise.stack import load_stack
+    from scalewise.step.estimate import choose_stack
 
-    if stack is None:
-        from scalewise.step.estimate import DEFAULT_STACKS
-
-        eager = strategy.compiled is False
-        stack = "generic-eager" if eager else DEFAULT_STACKS[cluster.accelerator.kind]
-        chosen.append(f"software stack {stack} (--stack)")
-    return overrides.apply("stack", load_stack(stack))
+    software, note = choose_stack(stack, cluster, compiled=strategy.compiled)
+    if note is not None:
+        chosen.append(f"{note} (--stack)")
+    return overrides.apply("stack", software)
 
 
 def _notes(model: Model, work: Workload, split: Strategy) -> tuple[str, ...]:

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
+from scalewise.catalog import knows, names
 from scalewise.chip import Calibration, load_chip
-from scalewise.errors import InputError
+from scalewise.errors import InputError, did_you_mean, is_like
 from scalewise.numeric import Array, Mask
 from scalewise.physics import money, power
-from scalewise.stack import Stack, load_stack
+from scalewise.stack import Stack, load_stack, stack_for
 from scalewise.step.case import Case
 from scalewise.step.feasibility import REASONS, feasibility
 from scalewise.step.flops import recompute_flops
@@ -229,7 +230,6 @@ def estimate(
         UnsupportedModelError: If the model has parts that are not modelled.
     """
     check_supported(model)
-    chosen: list[str] = []
     single = isinstance(strategy, Strategy)
     if isinstance(strategy, Strategy):
         strategy.check_mesh(cluster.accelerators)
@@ -238,7 +238,8 @@ def estimate(
         many = Strategies.of([strategy])
     else:
         many = strategy if isinstance(strategy, Strategies) else Strategies.of(strategy)
-    software = _software(stack, cluster, many, chosen)
+    eager = (many.compiled == encode("compiled", False)).all()
+    software, note = choose_stack(stack, cluster, compiled=False if eager else None)
     if isinstance(strategy, Strategy) and strategy.compiled not in (None, software.compiled):
         raise InputError(
             f"the strategy says {'compiled' if strategy.compiled else 'eager'}, but stack "
@@ -256,7 +257,7 @@ def estimate(
         stack=software,
         chip=chip,
         convention=convention,
-        defaults=tuple(chosen),
+        defaults=() if note is None else (note,),
         case=case,
         terms=terms,
         load=load,
@@ -265,23 +266,49 @@ def estimate(
     return result[0] if single else result
 
 
-def _software(
-    stack: Stack | str | None, cluster: Cluster, strategies: Strategies, chosen: list[str]
-) -> Stack:
-    """The stack that was named, or the default for the device and for eager or compiled code."""
-    kind = cluster.accelerator.kind
-    eager = encode("compiled", False)
+def choose_stack(
+    stack: Stack | str | None, cluster: Cluster, *, compiled: bool | None
+) -> tuple[Stack, str | None]:
+    """Find the software constants for a name, a framework, or nothing.
+
+    Args:
+        stack: Constants, the name or file of a stack, the name of a framework, or None.
+        cluster: Whose devices it must run on.
+        compiled: What the strategy says of the code, or None.
+
+    Returns:
+        The stack, and a sentence where it was chosen for the user: the best validated one for the
+        device, or the generic one for a framework that the catalog does not know.
+
+    Raises:
+        InputError: If the stack does not run on the device.
+    """
+    kind, note = cluster.accelerator.kind, None
     if stack is None:
-        stack = "generic-eager" if (strategies.compiled == eager).all() else DEFAULT_STACKS[kind]
-        chosen.append(f"software stack {stack}")
-    software = stack if isinstance(stack, Stack) else load_stack(stack)
+        stack = "generic-eager" if compiled is False else DEFAULT_STACKS[kind]
+        note = f"software stack {stack}"
+    if isinstance(stack, Stack):
+        software = stack
+    elif stack.endswith(".toml") or knows("stacks", stack):
+        software = load_stack(stack)
+    else:
+        # A misspelt name is an error; a name like no other is software we have never seen.
+        if is_like(stack, names("stacks")):
+            raise InputError(
+                f"`{stack}` is not in the catalog of stacks",
+                hint=did_you_mean(stack, names("stacks")),
+            )
+        software = stack_for(stack, device=kind, compiled=compiled)
+        note = f"software stack {software.name} for {stack}"
+        if software.name.startswith("generic"):
+            note += ", which the catalog does not know"
     if software.devices not in (kind, "any"):
         raise InputError(
             f"stack {software.name} runs on a {software.devices}, but "
             f"{cluster.accelerator.name} is a {kind}",
             hint=f"leave the stack out for {DEFAULT_STACKS[kind]}, or use generic-compiled",
         )
-    return software
+    return software, note
 
 
 def _check_splits(model: Model, workload: Workload, strategy: Strategy) -> None:
@@ -318,4 +345,4 @@ def _check_splits(model: Model, workload: Workload, strategy: Strategy) -> None:
         )
 
 
-__all__ = ["DEFAULT_STACKS", "REASONS", "Estimates", "estimate"]
+__all__ = ["DEFAULT_STACKS", "REASONS", "Estimates", "choose_stack", "estimate"]
