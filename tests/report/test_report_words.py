@@ -75,7 +75,7 @@ def test_bars():
 
 def test_every_term_has_words():
     for name in Terms.__dataclass_fields__:
-        assert name in words._TERMS
+        assert name in words.TERM_NAMES
 
 
 def test_counts_have_plurals():

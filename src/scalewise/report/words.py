@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from scalewise.step.terms import TERM_NAMES
 from scalewise.units import (
     format_count,
     format_dollars,
@@ -27,25 +28,6 @@ if TYPE_CHECKING:
 GIB = float(2**30)
 TERA = 1e12
 SECONDS_PER_DAY = 86400.0
-
-_TERMS = {
-    "gemm": "matrix products",
-    "attention": "attention",
-    "memory_bound": "memory-bound work",
-    "head": "output head and loss",
-    "recompute": "recompute",
-    "host": "kernel launches",
-    "tensor_parallel": "exposed tensor parallel",
-    "context_parallel": "exposed context parallel",
-    "data_parallel_gather": "exposed parameter gather",
-    "data_parallel_reduce": "exposed gradient reduction",
-    "contention": "contention with communication",
-    "bubble": "pipeline bubble",
-    "pipeline_send": "exposed pipeline sends",
-    "optimizer": "optimizer",
-    "overhead": "step overhead",
-    "straggler": "stragglers",
-}
 
 _CONVENTIONS = {
     "causal": "6 FLOP per matmul parameter, and the attention that the mask leaves",
@@ -68,7 +50,7 @@ class Fact(NamedTuple):
 
 def term_label(name: str) -> str:
     """Say a term of the step in words."""
-    return _TERMS.get(name, name.replace("_", " "))
+    return TERM_NAMES.get(name, name.replace("_", " "))
 
 
 def plain(name: str) -> str:

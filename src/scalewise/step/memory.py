@@ -16,13 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalewise.numeric import Num
+from scalewise.step.breakdown import Breakdown
 from scalewise.step.case import Case
 from scalewise.step.groups import shards
 from scalewise.step.layers import tokens_per_rank
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryParts:
+class MemoryParts(Breakdown):
     """Bytes on the fullest rank; they add up to `total`."""
 
     parameters: Num
@@ -40,18 +41,6 @@ class MemoryParts:
     """Context, communication buffers, library workspaces."""
     fragmentation: Num
     """What the allocator cannot use."""
-
-    def parts(self) -> dict[str, Num]:
-        """The parts by name, in order."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    @property
-    def total(self) -> Num:
-        """Their sum, added in order."""
-        total: Num = 0.0
-        for value in self.parts().values():
-            total = total + value
-        return total
 
 
 def activation_bytes(case: Case) -> tuple[Num, Num]:

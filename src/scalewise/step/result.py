@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from scalewise.step.feasibility import REASONS
+from scalewise.step.terms import TERM_NAMES
 
 if TYPE_CHECKING:
     from scalewise.cluster import Cluster
@@ -133,21 +134,7 @@ class Estimate:
         step, terms = self.step_seconds, self.terms
         computing = sum(terms[name] for name in COMPUTE_TERMS)
         losses = {"kernel efficiency": computing / step - self.mfu}
-        names = {
-            "memory_bound": "memory-bound work",
-            "recompute": "recompute",
-            "host": "kernel launches",
-            "tensor_parallel": "exposed tensor parallel",
-            "context_parallel": "exposed context parallel",
-            "data_parallel_gather": "exposed parameter gather",
-            "data_parallel_reduce": "exposed gradient reduction",
-            "contention": "contention with communication",
-            "bubble": "pipeline bubble",
-            "pipeline_send": "exposed pipeline sends",
-            "optimizer": "optimizer",
-            "overhead": "step overhead",
-            "straggler": "stragglers",
-        }
+        names = {name: label for name, label in TERM_NAMES.items() if name not in COMPUTE_TERMS}
         losses |= {label: terms[name] / step for name, label in names.items()}
         return {"peak": 1.0, **{k: -v for k, v in losses.items()}, "achieved": self.mfu}
 

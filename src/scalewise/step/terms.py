@@ -15,12 +15,33 @@ import numpy as np
 
 from scalewise.numeric import Num
 from scalewise.step import pipeline
+from scalewise.step.breakdown import Breakdown
 from scalewise.step.case import Case
 from scalewise.step.work import Work, work
 
+TERM_NAMES = {
+    "gemm": "matrix products",
+    "attention": "attention",
+    "memory_bound": "memory-bound work",
+    "head": "output head and loss",
+    "recompute": "recompute",
+    "host": "kernel launches",
+    "tensor_parallel": "exposed tensor parallel",
+    "context_parallel": "exposed context parallel",
+    "data_parallel_gather": "exposed parameter gather",
+    "data_parallel_reduce": "exposed gradient reduction",
+    "contention": "contention with communication",
+    "bubble": "pipeline bubble",
+    "pipeline_send": "exposed pipeline sends",
+    "optimizer": "optimizer",
+    "overhead": "step overhead",
+    "straggler": "stragglers",
+}
+"""How people call the terms, in tables, pictures and sentences."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Terms:
+class Terms(Breakdown):
     """Where the time of a step goes, seconds, for the slowest stage. The order is the story."""
 
     gemm: Num
@@ -55,18 +76,6 @@ class Terms:
     """Constant of the software per step."""
     straggler: Num
     """Waiting for the slowest of all domains."""
-
-    def parts(self) -> dict[str, Num]:
-        """The terms by name, in order."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    @property
-    def total(self) -> Num:
-        """Step time: the sum of the terms, added in their order."""
-        total: Num = 0.0
-        for value in self.parts().values():
-            total = total + value
-        return total
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
