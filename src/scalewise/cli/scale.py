@@ -1,0 +1,242 @@
+"""`scalewise scale`: what does each added accelerator buy, and from where is another split better?
+
+    scalewise scale llama-2-7b --on dgx-h100 --gpus 8..2048 --strategy fsdp,hsdp64,tp2
+    scalewise scale llama-2-7b --on dgx-h100,dgx-a100 --gpus 16..256 --strong --batch 1024
+    scalewise scale llama-2-7b --on dgx-h100 --gpus 8,64,512 -o curves.html
+
+Exit code 0: some point can run; 1: none can; 2: wrong usage.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from scalewise.cli.common import light_numpy, show, to_json, write
+from scalewise.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    from scalewise.explore.scale import Curves
+    from scalewise.explore.sizes import Rule
+    from scalewise.model import Model
+
+FORMATS = (".csv", ".html", ".json")
+BATCH_PER_GPU = 2
+"""Sequences of one accelerator when nobody says, in weak scaling."""
+
+
+@click.command(short_help="Draw weak and strong scaling over sizes.")
+@click.argument("model")
+@click.option("--on", required=True, metavar="CLUSTER,...", help="Clusters or accelerators.")
+@click.option("--gpus", required=True, metavar="N..M", help="8..2048 doubles; or 8,64,512.")
+@click.option(
+    "--strategy",
+    default="fsdp",
+    show_default=True,
+    metavar="S,...",
+    help="Without sizes: fsdp, hsdp64, ddp, zero1, tp8-pp8-zero1.",
+)
+@click.option("--weak", is_flag=True, help="The batch grows with the cluster. [unless --batch]")
+@click.option("--batch-per-gpu", metavar="N", help="Sequences per accelerator, if weak. [2]")
+@click.option("--strong", is_flag=True, help="The batch stays the same.")
+@click.option("--batch", metavar="N", help="Sequences per step over all accelerators, if strong.")
+@click.option("--seq", metavar="N", help="Tokens per sequence. [4096]")
+@click.option("--precision", metavar="P", help="bf16, fp16, fp8, mxfp8 or nvfp4. [bf16]")
+@click.option("--stack", metavar="NAME", help="Software, see `scalewise stacks`.")
+@click.option("--tokens", metavar="N", help="Token budget of the whole run, such as 15T.")
+@click.option(
+    "--knee",
+    type=click.FloatRange(0.0, 1.0, min_open=True),
+    default=0.5,
+    show_default=True,
+    help="Share of the first return that is still enough.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print all points as JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print all points as CSV.")
+@click.option("-o", "--output", metavar="FILE", help="Write to a .json, .csv or .html file.")
+def scale(
+    model: str,
+    on: str,
+    gpus: str,
+    strategy: str,
+    output: str | None,
+    knee: float,
+    *,
+    weak: bool,
+    strong: bool,
+    as_json: bool,
+    as_csv: bool,
+    **flags: str | None,
+) -> int:
+    """Show what each added accelerator buys when MODEL is trained on more and more of them.
+
+    MODEL is a name (see `scalewise models`), a Hugging Face config.json, a directory that holds
+    one, or a .toml file. Strategies are spelled without sizes: the data-parallel part takes the
+    ranks that are left.
+    """
+    ending = _ending(output)
+    if as_json and as_csv:
+        raise InputError("--json and --csv exclude each other", hint="keep one of the two")
+    light_numpy()
+    from scalewise.catalog import load_cluster
+    from scalewise.cli.inputs import require_text
+    from scalewise.explore.scale import scale as price
+    from scalewise.explore.sizes import parse_sizes
+    from scalewise.model import load_model
+
+    words = {"MODEL": model, "--on": on, "--gpus": gpus, "--strategy": strategy}
+    words |= {"--" + name.replace("_", "-"): text or None for name, text in flags.items() if text}
+    for flag, value in words.items():
+        require_text(value, flag)
+    chosen: list[str] = []
+    noun = load_model(model)
+    sizes = parse_sizes(gpus)
+    rule = _rule(noun, flags, weak=weak, strong=strong, chosen=chosen)
+    # At the largest size, so that a chip without a known network is refused there and then.
+    clusters = [load_cluster(name.strip(), accelerators=sizes[-1]) for name in on.split(",")]
+    curves = price(noun, clusters, rule, strategy.split(","), sizes, stack=flags["stack"])
+    chosen += _chosen(curves, flags, strategy)
+    if ending == ".html":
+        from scalewise.report.curves import curves_html
+
+        assert output is not None
+        write(output, curves_html(curves))
+    elif ending == ".csv" or (ending is None and as_csv):
+        from scalewise.report.curves import curves_csv
+
+        _put(output, curves_csv(curves).rstrip("\n"))
+    elif ending == ".json" or as_json:
+        _put(output, to_json(as_dict(curves, share=knee, chosen=chosen)))
+    else:
+        from scalewise.report.curves import print_curves
+
+        show(lambda out: print_curves(curves, out, share=knee, chosen=chosen))
+    if any(curve.feasible for curve in curves.curves):
+        return 0
+    click.echo("no strategy can run at any of these sizes", err=True)
+    return 1
+
+
+def as_dict(curves: Curves, *, share: float, chosen: list[str]) -> dict[str, Any]:
+    """Tell everything as plain types: all points, knees and crossovers.
+
+    Args:
+        curves: What was computed.
+        share: Share of the first return that is still enough.
+        chosen: What was chosen for the user.
+
+    Returns:
+        The fields of `Curves`, with `version`, `knee_share`, `knees`, `crossovers` and `chosen`.
+    """
+    import msgspec
+
+    from scalewise._version import __version__
+
+    plain: dict[str, Any] = msgspec.to_builtins(curves)
+    return {
+        "version": __version__,
+        **plain,
+        "knee_share": share,
+        "knees": msgspec.to_builtins(curves.knees(share)),
+        "crossovers": msgspec.to_builtins(curves.crossovers()),
+        "chosen": chosen,
+    }
+
+
+def _rule(
+    model: Model,
+    flags: dict[str, str | None],
+    *,
+    weak: bool,
+    strong: bool,
+    chosen: list[str],
+) -> Rule:
+    """Read what a step trains as the cluster grows."""
+    from scalewise.cli.inputs import SEQUENCE
+    from scalewise.explore.sizes import Rule
+    from scalewise.units import parse
+
+    def number(flag: str, kind: str) -> float:
+        text = flags[flag.strip("-").replace("-", "_")]
+        assert text is not None
+        try:
+            return parse(text, kind)
+        except InputError as error:
+            raise InputError(f"{flag}: {error}", hint=error.hint) from error
+
+    batch, each = flags["batch"], flags["batch_per_gpu"]
+    if weak and strong:
+        raise InputError("--weak and --strong exclude each other", hint="keep one of the two")
+    strong = strong or (batch is not None and not weak)
+    if strong and each is not None:
+        raise InputError("--batch-per-gpu belongs to weak scaling", hint="give --batch instead")
+    if strong and batch is None:
+        raise InputError("--strong needs a batch", hint="for example --batch 1024")
+    if weak and batch is not None:
+        raise InputError("--batch belongs to strong scaling", hint="give --batch-per-gpu instead")
+    fields: dict[str, Any] = {}
+    if strong:
+        fields |= {"kind": "strong", "batch": number("--batch", "count")}
+    elif each is not None:
+        fields |= {"kind": "weak", "batch": _fraction(each)}
+    else:
+        fields |= {"kind": "weak", "batch": BATCH_PER_GPU}
+        chosen.append(f"weak scaling, {BATCH_PER_GPU} sequences per accelerator (--batch-per-gpu)")
+    if flags["seq"] is not None:
+        fields["sequence"] = int(number("--seq", "count"))
+    else:
+        table = model.max_positions if model.positions == "learned" else SEQUENCE
+        fields["sequence"] = min(SEQUENCE, table)
+        chosen.append(f"sequence {fields['sequence']:,} tokens (--seq)")
+    if flags["tokens"] is not None:
+        fields["tokens"] = number("--tokens", "tokens")
+    if flags["precision"] is not None:
+        fields["precision"] = flags["precision"].lower()
+    return Rule(**fields)
+
+
+def _fraction(text: str) -> float:
+    """Read sequences per accelerator, which may be less than one: tp8 shares a sequence."""
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(
+            f"--batch-per-gpu: {text[:40]!r} is no number", hint="for example 2 or 0.5"
+        ) from None
+
+
+def _chosen(curves: Curves, flags: dict[str, str | None], strategy: str) -> list[str]:
+    """Say what was chosen for the user beside the batch and the sequence."""
+    told: list[str] = []
+    if flags["precision"] is None:
+        precisions = sorted({curve.precision for curve in curves.curves})
+        told.append(f"precision {', '.join(precisions)} (--precision)")
+    if flags["stack"] is None:
+        stacks = sorted({curve.stack for curve in curves.curves})
+        told.append(f"software stack {', '.join(stacks)} (--stack)")
+    if any("-mb" not in "-" + each for each in strategy.lower().split(",")):
+        told.append(
+            "micro batch (mb): the largest that reaches the batch and fits the memory, where a "
+            "strategy names none"
+        )
+    return told
+
+
+def _ending(output: str | None) -> str | None:
+    """Refuse a file of an unknown kind before anything is computed."""
+    if output is None:
+        return None
+    ending = Path(output).suffix.lower()
+    if ending not in FORMATS:
+        hint = did_you_mean(ending, FORMATS) if ending else "end it in .html, .json or .csv"
+        raise InputError(f"-o {output!r} has no known ending", hint=hint)
+    return ending
+
+
+def _put(output: str | None, text: str) -> None:
+    if output is None:
+        click.echo(text)
+    else:
+        write(output, text + "\n")

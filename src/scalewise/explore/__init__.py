@@ -1,0 +1,1 @@
+"""Many estimates for one question: curves over sizes, and the best of many strategies."""
