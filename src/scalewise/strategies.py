@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from scalewise.errors import InputError, did_you_mean
-from scalewise.numeric import Array
+from scalewise.numeric import Array, Index
 from scalewise.strategy import SCHEDULES, Strategy
 from scalewise.workload import PRECISIONS
 
@@ -98,9 +98,19 @@ def _column(field: str, value: object) -> Array:
 class Strategies:
     """A struct of arrays; every field of `Strategy` is an attribute of equal length."""
 
-    def __init__(self, columns: dict[str, Array], given: Sequence[Strategy] | None = None) -> None:
+    groups: dict[str, Index] | None
+    """Rows that share a number share what a layer does ("layer"), or what data parallelism moves
+    ("data"); a space that is a product knows this without looking. None: not known."""
+
+    def __init__(
+        self,
+        columns: dict[str, Array],
+        given: Sequence[Strategy] | None = None,
+        groups: dict[str, Index] | None = None,
+    ) -> None:
         self._columns = columns
         self._given = given
+        self.groups = groups
         self._length = len(next(iter(columns.values())))
 
     @classmethod

@@ -32,13 +32,14 @@ def test_help_imports_nothing_heavy():
 
 def test_commands_are_the_promised_ones():
     assert list(main.COMMANDS) == [
-        "estimate", "models", "accelerators", "clusters", "stacks", "validate", "calibrate",
-        "doctor",
+        "estimate", "scale", "search", "models", "accelerators", "clusters", "stacks", "validate",
+        "calibrate", "doctor",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "name", ["estimate", "models", "accelerators", "clusters", "stacks", "doctor"]
+    "name",
+    ["estimate", "scale", "models", "accelerators", "clusters", "stacks", "doctor"],
 )
 def test_short_help_of_a_command_is_the_listed_one(name):
     command = main.cli.get_command(click.Context(main.cli), name)

@@ -18,7 +18,7 @@ from scalewise.cli.common import light_numpy, show, to_json, write
 from scalewise.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from scalewise.explore.scale import Curves
+    from scalewise.explore.points import Curves
     from scalewise.explore.sizes import Rule
     from scalewise.model import Model
 
@@ -51,6 +51,7 @@ BATCH_PER_GPU = 2
     type=click.FloatRange(0.0, 1.0, min_open=True),
     default=0.5,
     show_default=True,
+    metavar="SHARE",
     help="Share of the first return that is still enough.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all points as JSON.")
@@ -86,10 +87,10 @@ def scale(
     from scalewise.explore.sizes import parse_sizes
     from scalewise.model import load_model
 
-    words = {"MODEL": model, "--on": on, "--gpus": gpus, "--strategy": strategy}
-    words |= {"--" + name.replace("_", "-"): text or None for name, text in flags.items() if text}
-    for flag, value in words.items():
+    for flag, value in (("MODEL", model), ("--on", on), ("--gpus", gpus), ("--strategy", strategy)):
         require_text(value, flag)
+    for name, text in flags.items():
+        require_text(text, "--" + name.replace("_", "-"))
     chosen: list[str] = []
     noun = load_model(model)
     sizes = parse_sizes(gpus)
@@ -99,7 +100,7 @@ def scale(
     curves = price(noun, clusters, rule, strategy.split(","), sizes, stack=flags["stack"])
     chosen += _chosen(curves, flags, strategy)
     if ending == ".html":
-        from scalewise.report.curves import curves_html
+        from scalewise.report.curves_page import curves_html
 
         assert output is not None
         write(output, curves_html(curves))

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 PATIENCE = 1.0
 """Seconds after which progress is shown."""
 
+FRONT_SHOWN = 20
+"""Rows of a front that are printed."""
+
 
 def _numbers(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Any:
     """Read "1,2,4"."""
@@ -37,7 +40,7 @@ def _words(ctx: click.Context, parameter: click.Parameter, text: str | None) -> 
     return None if text is None else tuple(word.strip() for word in text.split(","))
 
 
-@click.command()
+@click.command(short_help="Try every strategy and rank what can run.")
 @click.argument("model")
 @click.option("--on", required=True, help="Cluster or accelerator, by name or file.")
 @click.option("--gpus", type=int, help="How many accelerators; by default the cluster's own.")
@@ -160,7 +163,9 @@ def print_search(found: Search, console: Console) -> None:
             console.print(f"Nearest: {found.nearest.strategy}, {found.nearest.infeasible}")
     if found.pareto:
         console.print("\nNot beaten in all of the objectives asked for")
-        print_ranking(found.pareto, console, ties=0)
+        print_ranking(found.pareto[:FRONT_SHOWN], console, ties=0)
+        if len(found.pareto) > FRONT_SHOWN:
+            console.print(f"  and {len(found.pareto) - FRONT_SHOWN} more (--json)")
     console.print(f"\n{found.examined:,} strategies tried, {found.feasible:,} can run.")
     for reason, count in sorted(found.infeasible.items(), key=lambda item: -item[1]):
         console.print(f"  {count:>12,}  {reason}")

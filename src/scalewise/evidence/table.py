@@ -127,12 +127,11 @@ class RunTable:
     def select(self, mask: Mask) -> RunTable:
         """The rows where `mask` is true."""
         keep = np.flatnonzero(mask)
-        columns = {name: getattr(self.case, name)[keep] for name in Case.__slots__}
         return RunTable(
             runs=[self.runs[i] for i in keep],
             plans=[self.plans[i] for i in keep],
             stacks=[self.stacks[i] for i in keep],
-            case=Case(**columns),
+            case=self.case.take(keep),
             measured=self.measured[keep],
             rejected=[],
         )

@@ -166,6 +166,11 @@ class _Front:
 
     def add(self, values: Array, strategies: Strategies, rows: Index) -> None:
         """Offer rows; `values` has one row per objective."""
+        # Most of a piece is beaten by the front there is; only the rest is compared in full.
+        beaten = np.zeros(len(rows), dtype=bool)
+        for point in self.values.T:
+            beaten |= np.all(point[:, None] <= values[:, rows], axis=0)
+        rows = rows[~beaten]
         fresh = values[:, rows]
         old = self.values if self.values.size else np.zeros((len(values), 0))
         joined = np.concatenate([old, fresh], axis=1)

@@ -77,13 +77,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             InputError: If that is not a whole number.
         """
         batch = self.batch * accelerators if self.kind == "weak" else self.batch
-        if batch < 1 or batch != int(batch):
+        # Fractions of a sequence per accelerator are binary, so 0.3 x 10 is only almost 3.
+        if batch < 0.5 or abs(batch - round(batch)) > 1e-9 * batch:
             per = f" x {accelerators:,} accelerators" if self.kind == "weak" else ""
             raise InputError(
                 f"batch: {self.batch:g}{per} is not a whole number of sequences",
                 hint="choose a batch that is whole at every size",
             )
-        return int(batch)
+        return round(batch)
 
     def at(self, cluster: Cluster) -> Workload:
         """Return the workload of one cluster at its size."""
@@ -96,7 +97,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __str__(self) -> str:
         of = "accelerator" if self.kind == "weak" else "step"
-        return f"{self.kind} scaling, {self.batch:g} sequences of {self.sequence:,} per {of}"
+        return f"{self.kind} scaling, {self.batch:,.10g} sequences of {self.sequence:,} per {of}"
 
 
 class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

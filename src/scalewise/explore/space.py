@@ -11,13 +11,13 @@ the user's: no strategy changes it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 import numpy as np
 
 from scalewise.errors import InputError, did_you_mean
-from scalewise.numeric import Array
+from scalewise.numeric import Array, Index
 from scalewise.strategies import FIELDS, WORDS, Strategies, encode
 from scalewise.strategy import Strategy
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from scalewise.cluster import Cluster
     from scalewise.model import Model
     from scalewise.workload import Workload
+
+Part: TypeAlias = tuple[dict[str, Array], dict[str, Index]]
+"""Columns of some rows of one mesh, and their groups."""
 
 PIECE = 16384
 """Rows of a piece: what keeps its temporaries inside the caches."""
@@ -142,8 +145,13 @@ def _micro_batch_axis(workload: Workload, ranks: int, limits: Limits) -> list[in
 
 def _mesh_columns(
     model: Model, cluster: Cluster, workload: Workload, limits: Limits, mesh: tuple[int, int, int]
-) -> dict[str, Array] | None:
-    """All strategies of one mesh: the product of its axes, laid flat."""
+) -> Part | None:
+    """All strategies of one mesh: the product of its axes laid flat, and who shares what.
+
+    The kernels of a layer depend on the mesh, the micro batch, recompute and how sequences are
+    split; data-parallel traffic on the mesh, the sharding and (over how many micro steps) the
+    micro batch. So the groups are known from the places along the axes.
+    """
     tp, pp, cp = mesh
     ranks = cluster.accelerators // (tp * pp * cp)
     axes = {
@@ -164,7 +172,12 @@ def _mesh_columns(
     pipeline = axes["pipeline"][places["pipeline"]].T
     length = len(places["data"])
     fixed = {name: np.full(length, encode(name, getattr(_DEFAULT, name))) for name in _FIXED}
-    return {
+    inner = ("micro", "recompute", "sequence", "context")
+    groups = {
+        "layer": _numbered([places[name] for name in inner], [len(axes[name]) for name in inner]),
+        "data": _numbered([places["data"], places["micro"]], [sizes[0], sizes[2]]),
+    }
+    columns = {
         **fixed,
         "sharding": data[0],
         "dp_replicate": data[1],
@@ -180,6 +193,12 @@ def _mesh_columns(
         "sequence_parallel": axes["sequence"][places["sequence"]],
         "cp_method": axes["context"][places["context"]],
     }
+    return columns, groups
+
+
+def _numbered(places: list[Index], sizes: list[int]) -> Index:
+    """One number for places along several axes."""
+    return np.asarray(np.ravel_multi_index(tuple(places), tuple(sizes)))
 
 
 _DEFAULT = Strategy()
@@ -194,16 +213,17 @@ def pieces(
     model: Model, cluster: Cluster, workload: Workload, limits: Limits, size: int = PIECE
 ) -> Iterator[Strategies]:
     """Walk through the space in pieces of about `size` rows."""
-    waiting: list[dict[str, Array]] = []
+    waiting: list[Part] = []
     held = 0
     for mesh in meshes(model, cluster, workload, limits):
-        columns = _mesh_columns(model, cluster, workload, limits, mesh)
-        if columns is None:
+        laid = _mesh_columns(model, cluster, workload, limits, mesh)
+        if laid is None:
             continue
-        length = len(columns["tp"])
-        for start in range(0, length, size):
-            part = {name: column[start : start + size] for name, column in columns.items()}
-            waiting.append(part)
+        columns, groups = laid
+        for start in range(0, len(columns["tp"]), size):
+            cut = slice(start, start + size)
+            part = {name: column[cut] for name, column in columns.items()}
+            waiting.append((part, {name: group[cut] for name, group in groups.items()}))
             held += len(part["tp"])
             if held >= size:
                 yield _joined(waiting)
@@ -212,8 +232,14 @@ def pieces(
         yield _joined(waiting)
 
 
-def _joined(parts: list[dict[str, Array]]) -> Strategies:
-    """Parts behind each other as one piece."""
-    if len(parts) == 1:
-        return Strategies(parts[0])
-    return Strategies({name: np.concatenate([p[name] for p in parts]) for name in FIELDS})
+def _joined(parts: list[Part]) -> Strategies:
+    """Parts behind each other as one piece; groups of different meshes stay apart."""
+    columns = {name: np.concatenate([part[name] for part, _ in parts]) for name in FIELDS}
+    groups: dict[str, Index] = {}
+    for name in ("layer", "data"):
+        offset, numbers = 0, []
+        for _, group in parts:
+            numbers.append(group[name] + offset)
+            offset += int(group[name].max()) + 1
+        groups[name] = np.concatenate(numbers)
+    return Strategies(columns, groups=groups)

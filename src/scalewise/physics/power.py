@@ -28,7 +28,8 @@ ACTIVITY: Mapping[str, float] = {
     "recompute": COMPUTE,
     "memory_bound": MEMORY,
     "optimizer": MEMORY,
-    "contention": COMPUTE,
+    # Compute that communication holds up: units wait while links and memory work.
+    "contention": COMMUNICATION,
     "tensor_parallel": COMMUNICATION,
     "context_parallel": COMMUNICATION,
     "data_parallel_gather": COMMUNICATION,

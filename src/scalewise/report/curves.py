@@ -2,9 +2,8 @@
 
     print_curves(curves, Console(), share=0.5)
     curves_csv(curves)                # one line per point, missing ones with their reason
-    curves_html(curves)               # a page that works offline
 
-Computing is `explore.scale`; this file only says and draws it.
+Computing is `explore.scale`; this file only says it. The page with plots is `curves_page`.
 """
 
 from __future__ import annotations
@@ -14,22 +13,16 @@ import io
 import math
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from scalewise.errors import require
-from scalewise.explore.scale import KNEE, Crossover, Curve, Curves, Point, knee
-from scalewise.report.scatter import PALETTE, SYMBOLS
+from scalewise.explore.points import KNEE, Cause, Crossover, Curve, Curves, Point, knee
 from scalewise.report.tables import INDENT, sentences
 from scalewise.report.words import grouped
-from scalewise.units import format_count, format_dollars, format_percent
-
-if TYPE_CHECKING:
-    from rich.console import JustifyMethod
+from scalewise.units import format_count, format_percent
 
 CHART_HEIGHT = 10
 """Lines of the chart."""
@@ -37,8 +30,6 @@ CHART_WIDTH = 56
 """Columns of the chart, without its axis."""
 MARKS = "abcdefghijklmnopqrstuvwxyz"
 """One letter per curve; several curves in one cell are a `*`."""
-WIDE = 100
-"""Columns from which a table has room between its own."""
 
 COLUMNS = (
     "cluster", "label", "accelerators", "strategy", "global_batch", "micro_steps", "step_seconds",
@@ -66,7 +57,8 @@ def print_curves(
     for cluster in curves.clusters():
         mine = curves.on(cluster)
         console.print()
-        console.print(Text(f"{cluster}, {mine[0].precision}", style="bold cyan"))
+        precisions = " and ".join(dict.fromkeys(curve.precision for curve in mine))
+        console.print(Text(f"{cluster}, {precisions}", style="bold cyan"))
         console.print(Padding(_table(mine, console.width), (0, 0, 0, INDENT)))
         if any(curve.feasible for curve in mine):
             console.print()
@@ -98,7 +90,7 @@ def knee_sentences(curves: Curves, share: float = KNEE) -> list[str]:
     told: list[str] = []
     for curve in curves.curves:
         points = curve.feasible
-        name = _name(curve, curves)
+        name = curve_name(curve, curves)
         if len(points) < 2:
             told.append(f"{name}: fewer than two sizes can run, so there is no knee to find")
             continue
@@ -106,7 +98,7 @@ def knee_sentences(curves: Curves, share: float = KNEE) -> list[str]:
         first = f"each of the first {points[0].accelerators:,}"
         if found is not None:
             told.append(
-                f"{name}: the knee is at {found.accelerators:,}: from {found.previous:,} on, an "
+                f"{name}: the knee is at {found.accelerators:,}: after {found.previous:,}, an "
                 f"added accelerator brings {format_percent(found.returned)} of what {first} "
                 f"brings, less than {format_percent(share)}"
             )
@@ -136,37 +128,58 @@ def cause_sentences(curves: Curves) -> list[str]:
     """Say for each curve which term ate most between which sizes; equal neighbours are merged."""
     told: list[str] = []
     for curve in curves.curves:
-        parts: list[str] = []
-        losing = [(point, point.cause) for point in curve.feasible if point.cause is not None]
-        # Sizes without a loss break a run, hence the place in the curve as a part of the key.
-        for name, run in groupby(losing, key=lambda pair: pair[1].name):
-            group = list(run)
-            shares = [cause.share for _, cause in group]
-            kept = math.prod(1.0 - cause.loss for _, cause in group)
-            low, high = format_percent(min(shares)), format_percent(max(shares))
-            span = low if low == high else f"{low.removesuffix(' %')} to {high}"
-            parts.append(
-                f"{group[0][0].previous:,} to {group[-1][0].accelerators:,} {name} ({span} of a "
-                f"loss of {format_percent(1.0 - kept)})"
-            )
+        parts = [_loss_words(run) for run in _runs(curve)]
         if parts:
-            told.append(f"{_name(curve, curves)}: " + "; ".join(parts))
+            told.append(f"{curve_name(curve, curves)}: " + "; ".join(parts))
     return told
+
+
+def _runs(curve: Curve) -> list[list[tuple[Point, Cause]]]:
+    """Split a curve into neighbouring sizes that lose to the same term."""
+    runs: list[list[tuple[Point, Cause]]] = []
+    for point in curve.feasible:
+        if point.cause is None:
+            continue
+        last, cause = runs[-1][-1] if runs else (None, None)
+        # A size that lost nothing stands between two runs.
+        touches = last is not None and last.accelerators == point.previous
+        if touches and cause is not None and cause.term == point.cause.term:
+            runs[-1].append((point, point.cause))
+        else:
+            runs.append([(point, point.cause)])
+    return runs
+
+
+def _loss_words(run: Sequence[tuple[Point, Cause]]) -> str:
+    shares = [cause.share for _, cause in run]
+    kept = math.prod(1.0 - cause.loss for _, cause in run)
+    low, high = format_percent(min(shares)), format_percent(max(shares))
+    span = low if low == high else f"{low.removesuffix(' %')} to {high}"
+    return (
+        f"{run[0][0].previous:,} to {run[-1][0].accelerators:,} {run[0][1].name} ({span} of a "
+        f"loss of {format_percent(1.0 - kept)})"
+    )
 
 
 def missing_sentences(curves: Curves) -> list[str]:
-    """Say why sizes have no point; sizes with the same kind of reason share a line."""
+    """Say why sizes have no point; neighbours with the same kind of reason share a line."""
     told: list[str] = []
     for curve in curves.curves:
-        gaps = [(each.accelerators, each.reason) for each in curve.missing]
-        gaps += [(p.accelerators, p.infeasible) for p in curve.points if p.infeasible is not None]
-        for _, run in groupby(sorted(gaps), key=lambda gap: gap[1].split(":")[0]):
-            group = list(run)
-            sizes = f"{group[0][0]:,}"
-            if len(group) > 1:
-                sizes += f" to {group[-1][0]:,}" if len(group) > 2 else f" and {group[-1][0]:,}"
-            told.append(f"{_name(curve, curves)} at {sizes}: {group[-1][1]}")
+        gaps = {each.accelerators: each.reason for each in curve.missing}
+        gaps |= {p.accelerators: p.infeasible for p in curve.points if p.infeasible is not None}
+        # Sizes that run have the key None, and so part the ones that do not.
+        for kind, run in groupby(curves.sizes, key=lambda size: _kind(gaps.get(size))):
+            sizes = list(run)
+            if kind is None:
+                continue
+            where = f"{sizes[0]:,}" + (f" to {sizes[-1]:,}" if len(sizes) > 1 else "")
+            told.append(f"{curve_name(curve, curves)} at {where}: {gaps[sizes[-1]]}")
     return told
+
+
+def _kind(reason: str | None) -> str | None:
+    """What a reason is about: the word before its colon."""
+    return None if reason is None else reason.partition(":")[0]
 
 
 def returned(curve: Curve, point: Point) -> float | None:
@@ -228,96 +241,8 @@ def curves_csv(curves: Curves) -> str:
     return page.getvalue()
 
 
-# What the panels of the page show: field, axis title.
-PANELS = (
-    ("tokens_per_second_per_accelerator", "tokens/s per accelerator"),
-    ("marginal_tokens_per_second", "tokens/s per added accelerator"),
-    ("watts_per_accelerator", "W per accelerator"),
-    ("tokens_per_joule", "tokens per joule (site)"),
-)
-
-
-def curves_figure(curves: Curves) -> Any:
-    """Draw throughput with its interval, marginal throughput, power and energy against size.
-
-    Args:
-        curves: What to draw; points that cannot run are left out.
-
-    Returns:
-        A plotly figure; the legend is ordered by throughput at the largest size.
-    """
-    go: Any = require("plotly.graph_objects", "plot")
-    subplots: Any = require("plotly.subplots", "plot")
-    figure = subplots.make_subplots(rows=2, cols=2, subplot_titles=[name for _, name in PANELS])
-    drawn = [curve for curve in curves.curves if curve.feasible]
-    drawn.sort(key=_final, reverse=True)
-    for place, curve in enumerate(drawn):
-        colour = PALETTE[place % len(PALETTE)]
-        points = curve.feasible
-        x = [point.accelerators for point in points]
-        figure.add_trace(
-            go.Scatter(
-                x=x + x[::-1],
-                y=[p.high for p in points] + [p.low for p in points][::-1],
-                fill="toself", fillcolor=colour, opacity=0.15, mode="lines", line={"width": 0},
-                hoverinfo="skip", showlegend=False, legendgroup=str(place),
-            ), row=1, col=1,
-        )  # fmt: skip
-        for number, (field, unit) in enumerate(PANELS):
-            figure.add_trace(
-                go.Scatter(
-                    x=x,
-                    y=[getattr(point, field) for point in points],
-                    mode="lines+markers",
-                    name=_name(curve, curves),
-                    legendgroup=str(place),
-                    showlegend=number == 0,
-                    line={"color": colour},
-                    marker={"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 7},
-                    text=[_hover(point) for point in points],
-                    hovertemplate="%{text}<br>%{y:,.4g} " + unit + "<extra></extra>",
-                ),
-                row=number // 2 + 1,
-                col=number % 2 + 1,
-            )
-    ticks = [f"{size:,}" for size in curves.sizes]
-    figure.update_xaxes(
-        type="log", tickvals=list(curves.sizes), ticktext=ticks, title_text="accelerators"
-    )
-    for number, (_, unit) in enumerate(PANELS):
-        figure.update_yaxes(
-            title_text=unit, rangemode="tozero", row=number // 2 + 1, col=number % 2 + 1
-        )
-    figure.update_layout(
-        title=f"{curves.model}: {curves.rule} (bands hold 80 % of cases)",
-        template="plotly_white",
-        height=860,
-        legend={"title": {"text": "by throughput at the largest size"}},
-    )
-    return figure
-
-
-def curves_html(curves: Curves) -> str:
-    """The figure as a self-contained page."""
-    page: str = curves_figure(curves).to_html(include_plotlyjs=True, full_html=True)
-    return page
-
-
-def _final(curve: Curve) -> tuple[int, float]:
-    """Order of the legend: who gets furthest, then who is fastest there."""
-    last = curve.feasible[-1]
-    return last.accelerators, last.tokens_per_second
-
-
-def _hover(point: Point) -> str:
-    return (
-        f"{point.strategy} on {point.accelerators:,}<br>"
-        f"{point.tokens_per_second_per_accelerator:,.0f} ({point.low:,.0f} - {point.high:,.0f}) "
-        f"tokens/s per accelerator, MFU {format_percent(point.mfu)}"
-    )
-
-
-def _name(curve: Curve, curves: Curves) -> str:
+def curve_name(curve: Curve, curves: Curves) -> str:
+    """The label, with its cluster where there are several."""
     return _where(curve.cluster, len(curves.clusters()) > 1) + curve.label
 
 
@@ -335,28 +260,44 @@ def _ticks(places: Iterable[tuple[int, str]]) -> str:
 
 
 def _table(curves: Sequence[Curve], width: int) -> Table:
-    """One row per strategy and size that has a point; what cannot run shows dashes."""
-    budget = any(point.days is not None for curve in curves for point in curve.points)
-    gap = 2 if width >= WIDE + 8 * budget else 1
-    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
-    sides: tuple[tuple[str, JustifyMethod], ...] = (
-        ("strategy", "left"), ("size", "right"), ("mb", "right"), ("tokens/s", "right"),
-        ("each", "right"), ("low - high", "right"), ("MFU %", "right"), ("expo-\nsed %", "right"),
-        ("W each", "right"), ("tokens\n/J", "right"), ("$ per M\ntokens", "right"),
-        ("return\n%", "right"), *((("days", "right"),) if budget else ()),
-    )  # fmt: skip
-    for name, side in sides:
-        table.add_column(name, justify=side, no_wrap=True, vertical="bottom")
+    """One row per strategy and size that has a point; what cannot run shows dashes.
+
+    Columns that the width has no room for are dropped in the order of `SPARE`: JSON and CSV have
+    them all, and a number cut in two is worse than none.
+    """
+    columns: dict[str, list[str]] = {}
     for curve in curves:
         label = curve.label
         for point in curve.points:
-            size, micro = f"{point.accelerators:,}", _micro_batch(point)
-            if point.feasible:
-                table.add_row(label, size, micro, *_cells(curve, point, budget=budget))
-            else:
-                table.add_row(label, size, micro, *["-"] * (len(sides) - 3), style="dim")
+            cells = {"strategy": label, "size": f"{point.accelerators:,}"} | _cells(curve, point)
+            for name, cell in cells.items():
+                columns.setdefault(name, []).append(cell)
             label = ""
+    columns = {name: cells for name, cells in columns.items() if any(c.strip("-") for c in cells)}
+    gap, spare = 2, list(SPARE)
+    while _width(columns, gap) > width - INDENT and (gap > 1 or spare):
+        if gap > 1:
+            gap = 1
+        else:
+            columns.pop(spare.pop(0), None)
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
+    for name in columns:
+        table.add_column(
+            name, justify="left" if name == "strategy" else "right", no_wrap=True, vertical="bottom"
+        )
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
     return table
+
+
+# What a narrow terminal does without, first to last.
+SPARE = ("$ per M\ntokens", "exposed\n%", "mb", "tokens\nper J", "W\neach", "days", "MFU\n%")
+
+
+def _width(columns: dict[str, list[str]], gap: int) -> int:
+    """Characters that a table needs."""
+    needed = (max(map(len, [*name.split("\n"), *cells])) for name, cells in columns.items())
+    return sum(needed) + gap * len(columns)
 
 
 def _micro_batch(point: Point) -> str:
@@ -364,22 +305,23 @@ def _micro_batch(point: Point) -> str:
     return next(part[2:] for part in point.strategy.split("-") if part.startswith("mb"))
 
 
-def _cells(curve: Curve, point: Point, *, budget: bool) -> list[str]:
-    gain = returned(curve, point)
-    cells = [
-        format_count(point.tokens_per_second),
-        grouped(point.tokens_per_second_per_accelerator),
-        f"{grouped(point.low)} - {grouped(point.high)}",
-        f"{100 * point.mfu:.1f}",
-        f"{100 * point.exposed_share:.1f}",
-        _or_dash(point.watts_per_accelerator, "{:,.0f}"),
-        _or_dash(point.tokens_per_joule, "{:.3g}"),
-        "-"
-        if point.usd_per_million_tokens is None
-        else format_dollars(point.usd_per_million_tokens),
-        "" if gain is None else f"{100 * gain:.1f}",
-    ]
-    return [*cells, _or_dash(point.days, "{:,.1f}")] if budget else cells
+def _cells(curve: Curve, point: Point) -> dict[str, str]:
+    """The cells of a row by the heading of their column."""
+    gain = returned(curve, point) if point.feasible else None
+    cells = {
+        "mb": _micro_batch(point),
+        "tokens/s": format_count(point.tokens_per_second),
+        "each": grouped(point.tokens_per_second_per_accelerator),
+        "low - high": f"{grouped(point.low)} - {grouped(point.high)}",
+        "MFU\n%": f"{100 * point.mfu:.1f}",
+        "exposed\n%": f"{100 * point.exposed_share:.1f}",
+        "W\neach": _or_dash(point.watts_per_accelerator, "{:,.0f}"),
+        "tokens\nper J": _or_dash(point.tokens_per_joule, "{:.3g}"),
+        "$ per M\ntokens": _or_dash(point.usd_per_million_tokens, "{:.3g}"),
+        "days": _or_dash(point.days, "{:,.3g}" if (point.days or 0.0) < 100 else "{:,.0f}"),
+        "return\n%": "" if gain is None else f"{100 * gain:.1f}",
+    }
+    return cells if point.feasible else dict.fromkeys(cells, "-") | {"mb": cells["mb"]}
 
 
 def _or_dash(value: float | None, shape: str) -> str:

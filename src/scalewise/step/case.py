@@ -9,7 +9,7 @@ million (long fields) run through the same lines, and a calibration can vary any
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from scalewise.chip import UNCALIBRATED
 from scalewise.errors import InputError
-from scalewise.numeric import Array
+from scalewise.numeric import Array, Index
 from scalewise.physics.collectives import ALGORITHMS, PROTOCOLS
 from scalewise.physics.compute import clock_factor
 from scalewise.step.stages import stage_layers
@@ -158,6 +158,10 @@ class Case:
     workspace_bytes: Array
     fragmentation: Array
 
+    # Rows that share what a layer does, and what data parallelism moves; None if not known.
+    layer_group: Index | None = None
+    data_group: Index | None = None
+
     def __len__(self) -> int:
         return len(self.layers)
 
@@ -190,8 +194,9 @@ class Case:
             **_cluster_numbers(cluster, stack, chip),
             **{name: getattr(stack, name) for name in _STACK_FIELDS},
         }
+        # What is the same for all strategies is not copied: one number, seen along the rows.
         values = np.array([*fixed.values()], dtype=float)
-        block = np.repeat(values[:, None], len(strategies), axis=1)
+        block = np.broadcast_to(values[:, None], (len(values), len(strategies)))
         columns = dict(zip(fixed, block, strict=True))
         columns |= _strategy_numbers(model, workload, strategies, stack)
         columns |= _precision_numbers(cluster, workload, strategies, stack, chip)
@@ -199,22 +204,35 @@ class Case:
         columns["reduce_bytes"] = np.where(
             stated == 0.0, columns["reduce_bytes"], np.where(stated == 1.0, 4.0, 2.0)
         )
-        return cls(**columns)
+        groups = strategies.groups or {}
+        return cls(**columns, layer_group=groups.get("layer"), data_group=groups.get("data"))
 
     @classmethod
     def join(cls, cases: Sequence[Case]) -> Case:
         """Lay cases behind each other."""
         return cls(
             **{
-                field.name: np.concatenate([getattr(case, field.name) for case in cases])
-                for field in fields(cls)
+                name: np.concatenate([getattr(case, name) for case in cases])
+                for name in cls.columns()
             }
         )
 
-    def changed(self, **columns: Array) -> Case:
-        """Return a copy with some columns exchanged."""
-        return replace(self, **columns)
+    @classmethod
+    def columns(cls) -> tuple[str, ...]:
+        """The names of all columns."""
+        return tuple(field.name for field in fields(cls) if not field.name.endswith("_group"))
 
+    def take(self, rows: Index) -> Case:
+        """The rows of some places, without groups."""
+        return Case(**{name: getattr(self, name)[rows] for name in _COLUMNS})
+
+    def changed(self, **columns: Array) -> Case:
+        """Return a copy with some columns exchanged; what rows shared they may not share now."""
+        kept = {name: getattr(self, name) for name in _COLUMNS}
+        return Case(**{**kept, **columns})
+
+
+_COLUMNS = Case.columns()
 
 _STACK_FIELDS = (
     "memory_traffic", "host_layer_seconds", "contention", "tp_overlap", "dp_overlap",

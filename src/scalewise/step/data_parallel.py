@@ -128,8 +128,13 @@ def step_traffic(case: Case, params: Num, window: Num) -> StepTraffic:
         params: Parameters of the fullest rank, before sharding by data parallelism.
         window: Compute of the last micro step that it can hide behind, seconds.
     """
+    return hidden_behind(case, step_load(case, params), window)
+
+
+def step_load(case: Case, params: Num) -> Num:
+    """Return the time of what travels once per step, hidden or not."""
     if (case.sharding == 3.0).all():
-        return StepTraffic(load=np.zeros_like(case.layers), exposed=np.zeros_like(case.layers))
+        return np.zeros_like(case.layers)
     wires = links(case)
     everyone, group, replicas = gradient_group(case), shard_group(case), replica_group(case)
     gradient = case.reduce_bytes * params
@@ -150,8 +155,11 @@ def step_traffic(case: Case, params: Num, window: Num) -> StepTraffic:
         across = calls * all_reduce_seconds(piece / shards(case), replicas, wires)
         load = np.where(stage == 1.0, scatter + across + gather, load)
         load = np.where(stage == 2.0, gather, load)
-    share = np.where(stage == 0.0, case.dp_overlap, case.shard_overlap)
+    return load
+
+
+def hidden_behind(case: Case, load: Num, window: Num) -> StepTraffic:
+    """Hide what of the load may hide behind a window of compute."""
+    share = np.where(case.sharding == 0.0, case.dp_overlap, case.shard_overlap)
     share = np.where(case.overlap_dp > 0.0, share, 0.0)
-    hidden = np.minimum(share * load, window)
-    exposed = load - hidden
-    return StepTraffic(load=load, exposed=exposed)
+    return StepTraffic(load=load, exposed=load - np.minimum(share * load, window))

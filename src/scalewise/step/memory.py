@@ -18,6 +18,7 @@ import numpy as np
 from scalewise.numeric import Num
 from scalewise.step.breakdown import Breakdown
 from scalewise.step.case import Case
+from scalewise.step.factored import on_distinct
 from scalewise.step.groups import shards
 from scalewise.step.layers import tokens_per_rank
 
@@ -124,7 +125,7 @@ def peak_memory(case: Case) -> MemoryParts:
     logits = case.logit_memory * tokens * case.vocab / case.tp
     both = case.embedding_params + case.head_params
     alone = case.pp == 1.0
-    stored = activation_bytes(case)
+    stored = on_distinct(case, case.layer_group, activation_bytes)
     if alone.all():
         return _stage(case, stored, case.first_layers, in_flight(case, 0.0), both, logits)
     # The first, the last and a middle stage along a leading axis, in the order of preference

@@ -1,0 +1,197 @@
+import csv
+import json
+
+import pytest
+
+from scalewise.cli.scale import scale
+from scalewise.report.curves import COLUMNS
+
+BASE = ("scale", "llama-2-7b", "--on", "dgx-h100", "--gpus", "64..256")
+THREE = (*BASE, "--strategy", "fsdp,hsdp64,tp2")
+
+FLAGS = {
+    "--on", "--gpus", "--strategy", "--weak", "--batch-per-gpu", "--strong", "--batch", "--seq",
+    "--precision", "--stack", "--tokens", "--knee", "--json", "--csv", "-o", "--output",
+}  # fmt: skip
+
+
+def test_the_flag_set_is_pinned():
+    found = {text for each in scale.params[1:] for text in each.opts}
+    assert found == FLAGS
+
+
+def test_table_chart_and_sentences(run):
+    result = run(*THREE)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    lines = result.stdout.splitlines()
+    assert lines[0] == "llama-2-7b: weak scaling, 2 sequences of 4,096 per accelerator"
+    assert lines[2] == "dgx-h100, bf16"
+    rows = lines[5:14]
+    assert [row.split()[0] for row in rows[::3]] == ["fsdp", "hsdp64", "tp2"]
+    assert [row.split()[0] for row in rows[1::3]] == ["128"] * 3
+    assert "accelerators; a fsdp, b hsdp64, c tp2, * several" in result.stdout
+    places = [
+        result.stdout.index(heading)
+        for heading in (
+            "Where growing stops paying", "Who overtakes whom", "What the loss is spent on",
+            "Chosen for you", "How to read it",
+        )
+    ]  # fmt: skip
+    assert places == sorted(places)
+    assert "from 128 accelerators hsdp64 beats fsdp, by" in result.stdout
+    assert "fsdp: no knee up to 256, where an added accelerator still brings" in result.stdout
+
+
+@pytest.mark.parametrize("width", ["80", "100", "160"])
+def test_no_width_cuts_a_number_in_two(run, width):
+    result = run(*THREE, "--gpus", "8..2048", "--tokens", "15T", COLUMNS=width)
+    assert "\u2026" not in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= int(width)
+    assert "return" in result.stdout
+
+
+def test_knee_is_a_choice(run):
+    result = run(*BASE, "--knee", "1", "--json")
+    data = json.loads(result.stdout)
+    assert data["knee_share"] == 1.0
+    assert data["knees"][0]["accelerators"] == 128
+    assert json.loads(run(*BASE, "--knee", "0.01", "--json").stdout)["knees"] == []
+    assert "the knee is at 128: after 64, an added" in run(*BASE, "--knee", "1").stdout
+    assert run(*BASE, "--knee", "0").exit_code == 2
+
+
+def test_json_has_every_point(run):
+    result = run(*THREE, "--json")
+    data = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert data["sizes"] == [64, 128, 256]
+    assert [curve["label"] for curve in data["curves"]] == ["fsdp", "hsdp64", "tp2"]
+    for curve in data["curves"]:
+        assert [point["accelerators"] for point in curve["points"]] == [64, 128, 256]
+        assert [point["previous"] for point in curve["points"]] == [None, 64, 128]
+    assert data["curves"][1]["points"][2]["strategy"] == "hsdp4x64-mb2"
+    assert {"version", "rule", "crossovers", "chosen", "warnings"} <= set(data)
+    assert data["crossovers"][0]["winner"] == "hsdp64"
+
+
+def test_csv_has_every_point_and_every_gap(run):
+    result = run(*BASE, "--strategy", "fsdp,tp8-pp16", "--csv")
+    rows = list(csv.DictReader(result.stdout.splitlines()))
+    assert tuple(rows[0]) == COLUMNS
+    assert [(row["label"], row["accelerators"]) for row in rows] == [
+        (label, size) for label in ("fsdp", "tp8-pp16") for size in ("64", "128", "256")
+    ]
+    assert rows[3]["tokens_per_second"] == ""
+    assert "does not divide 64" in rows[3]["infeasible"]
+    gained = float(rows[1]["tokens_per_second"]) - float(rows[0]["tokens_per_second"])
+    assert float(rows[1]["marginal_tokens_per_second"]) == pytest.approx(gained / 64)
+
+
+def test_files_by_ending(run, tmp_path):
+    for name in ("x.json", "x.csv"):
+        result = run(*BASE, "-o", str(tmp_path / name))
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert result.stderr == f"wrote {tmp_path / name}\n"
+    assert json.loads((tmp_path / "x.json").read_text())["model"] == "llama-2-7b"
+    assert (tmp_path / "x.csv").read_text() == run(*BASE, "--csv").stdout
+
+
+def test_page_works_offline(run, tmp_path):
+    pytest.importorskip("plotly")
+    path = tmp_path / "x.html"
+    assert run(*THREE, "--tokens", "1T", "-o", str(path)).exit_code == 0
+    page = path.read_text()
+    assert "<script src=" not in page
+    for words in ("tokens\\u002fs per accelerator", "W per accelerator", "tokens per joule"):
+        assert words in page
+
+
+def test_figure_has_intervals_units_and_an_ordered_legend():
+    pytest.importorskip("plotly")
+    from scalewise.catalog import load_cluster
+    from scalewise.explore.scale import scale as price
+    from scalewise.explore.sizes import Rule
+    from scalewise.model import load_model
+    from scalewise.report.curves_page import curves_figure
+
+    rule = Rule(kind="weak", batch=2, sequence=4096)
+    curves = price(
+        load_model("llama-2-7b"), load_cluster("dgx-h100"), rule,
+        ["fsdp", "ddp", "hsdp64"], [64, 2048],
+    )  # fmt: skip
+    figure = curves_figure(curves)
+    assert [t.name for t in figure.data if t.showlegend] == ["hsdp64", "fsdp"]
+    best = curves.curves[2].points
+    band = figure.data[0]
+    assert list(band.x) == [64, 2048, 2048, 64]
+    assert list(band.y) == [best[0].high, best[1].high, best[1].low, best[0].low]
+    assert figure.layout.yaxis.title.text == "tokens/s per accelerator"
+    assert figure.layout.xaxis.title.text == "accelerators"
+    assert figure.layout.xaxis.type == "log"
+
+
+def test_strong_scaling_on_two_clusters(run):
+    result = run("scale", "llama-2-7b", "--on", "dgx-h100,dgx-a100", "--gpus", "16,64",
+                 "--strong", "--batch", "1024", "--tokens", "1T")  # fmt: skip
+    assert result.exit_code == 0
+    assert "strong scaling, 1,024 sequences of 4,096 per step" in result.stdout
+    assert "\ndgx-h100, bf16\n" in result.stdout
+    assert "\ndgx-a100, bf16\n" in result.stdout
+    assert "dgx-a100, fsdp: no knee up to 64" in result.stdout
+    assert " days" in result.stdout
+    # A batch alone means strong scaling.
+    alone = run(*BASE, "--batch", "1024", "--json")
+    assert json.loads(alone.stdout)["rule"]["kind"] == "strong"
+
+
+def test_gaps_are_explained(run):
+    result = run(*BASE, "--gpus", "8,16,64", "--strategy", "tp8-pp8-zero1,ddp")
+    assert result.exit_code == 0
+    assert "tp8-pp8-zero1 at 8 to 16: mesh: tp 8 x cp 1 x pp 8 = 64" in result.stdout
+    assert "ddp at 8 to 64: memory: needs" in result.stdout
+    assert "ddp: fewer than two sizes can run" in result.stdout
+
+
+def test_gaps_that_are_no_neighbours_are_told_apart(run):
+    out = run(*BASE, "--gpus", "16,48,64,256", "--batch", "64").stdout
+    assert "fsdp at 48: batch: 64 sequences cannot be shared by 48" in out
+    assert "fsdp at 256: batch: 64 sequences cannot be shared by 256" in out
+
+
+def test_nothing_that_runs_is_a_failure(run):
+    result = run(*BASE, "--strategy", "ddp")
+    assert result.exit_code == 1
+    assert "ddp at 64 to 256: memory: needs" in result.stdout
+    assert result.stderr == "no strategy can run at any of these sizes\n"
+
+
+def test_no_mesh_at_all_is_a_failure_with_reasons(run):
+    result = run(*BASE, "--strategy", "tp3")
+    assert result.exit_code == 1
+    assert "tp3 at 64 to 256: mesh: tp 3 x cp 1 x pp 1 = 3 does not divide" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--weak", "--strong"), "--weak and --strong exclude each other"),
+        (("--strong",), "--strong needs a batch"),
+        (("--strong", "--batch", "64", "--batch-per-gpu", "2"), "belongs to weak scaling"),
+        (("--weak", "--batch", "64"), "belongs to strong scaling"),
+        (("--batch-per-gpu", "x"), "--batch-per-gpu: 'x' is no number"),
+        (("--batch-per-gpu", "-1"), "batch = -1 must be positive"),
+        (("--seq", ""), "--seq is empty"),
+        (("--json", "--csv"), "--json and --csv exclude each other"),
+        (("-o", "x.txt"), "has no known ending"),
+        (("--gpus", "64..8"), "64 is above 8"),
+        (("--strategy", "fsdp,fsdp"), "strategy fsdp is given twice"),
+        (("--strategy", "fsdq"), "unknown part 'fsdq'"),
+        (("--on", "dgx-h10"), "`dgx-h10` is neither a cluster nor an accelerator"),
+        (("--precision", "int3"), "precision = int3 is not known"),
+    ],
+)
+def test_wrong_usage(run, args, said):
+    result = run(*BASE, *args)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
