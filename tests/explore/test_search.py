@@ -27,6 +27,7 @@ from toys import toy_model
 LLAMA = load_model("llama-2-7b")
 H100 = load_cluster("dgx-h100", 16)
 WORK = Workload(sequence=2048, global_batch=32)
+SMALL = Limits(micro_batch=(1, 2), recompute=("none",), cp=(1, 2))
 FEW = Limits(tp=(1, 2), pp=(1, 2), cp=(1,), micro_batch=(1, 2), recompute=("none", "full"))
 
 
@@ -95,9 +96,7 @@ def test_any_small_space(count, batch, by):
     model = toy_model()
     results = [
         estimate(model, cluster, work, s)
-        for s in all_strategies(
-            Limits(micro_batch=(1, 2), recompute=("none",), cp=(1, 2)), cluster, work, model
-        )
+        for s in all_strategies(SMALL, cluster, work, model)
         if work.global_batch % (s.micro_batch * s.data_parallel) == 0
     ]
     fits = [e for e in results if e.feasible and e.memory_bytes <= e.memory_capacity]
@@ -105,7 +104,7 @@ def test_any_small_space(count, batch, by):
         model,
         cluster,
         work,
-        limits=Limits(micro_batch=(1, 2), recompute=("none",), cp=(1, 2)),
+        limits=SMALL,
         by=by,
     )
     assert objective_of(found.best, by) == min(objective_of(e, by) for e in fits)
