@@ -147,6 +147,11 @@ class _Kept:
 
     def add(self, values: Array, strategies: Strategies, rows: Index) -> None:
         """Offer rows; equal values keep the order in which they came."""
+        if len(self.values) == self.most:
+            # Most of a piece is worse than all that is kept: no need to sort it.
+            rows = rows[values[rows] < self.values[-1]]
+        if not len(rows):
+            return
         if len(rows) > self.most:
             rows = rows[np.argsort(values[rows], kind="stable")[: self.most]]
         joined = np.concatenate([self.values, values[rows]])

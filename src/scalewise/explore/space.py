@@ -171,14 +171,12 @@ def _mesh_columns(
     data = axes["data"][places["data"]].T
     pipeline = axes["pipeline"][places["pipeline"]].T
     length = len(places["data"])
-    fixed = {name: np.full(length, encode(name, getattr(_DEFAULT, name))) for name in _FIXED}
     inner = ("micro", "recompute", "sequence", "context")
     groups = {
         "layer": _numbered([places[name] for name in inner], [len(axes[name]) for name in inner]),
         "data": _numbered([places["data"], places["micro"]], [sizes[0], sizes[2]]),
     }
     columns = {
-        **fixed,
         "sharding": data[0],
         "dp_replicate": data[1],
         "dp_shard": data[2],
@@ -206,7 +204,7 @@ _SEARCHED = (
     "sharding", "dp_replicate", "dp_shard", "reshard", "tp", "pp", "cp", "schedule",
     "virtual_stages", "micro_batch", "recompute", "sequence_parallel", "cp_method",
 )  # fmt: skip
-_FIXED = tuple(name for name in FIELDS if name not in _SEARCHED)
+_FIXED = {n: encode(n, getattr(_DEFAULT, n)) for n in FIELDS if n not in _SEARCHED}
 
 
 def pieces(
@@ -234,7 +232,10 @@ def pieces(
 
 def _joined(parts: list[Part]) -> Strategies:
     """Parts behind each other as one piece; groups of different meshes stay apart."""
-    columns = {name: np.concatenate([part[name] for part, _ in parts]) for name in FIELDS}
+    length = sum(len(part["tp"]) for part, _ in parts)
+    # What is not searched is one number, seen along the rows.
+    columns = {name: np.broadcast_to(code, (length,)) for name, code in _FIXED.items()}
+    columns |= {name: np.concatenate([part[name] for part, _ in parts]) for name in _SEARCHED}
     groups: dict[str, Index] = {}
     for name in ("layer", "data"):
         offset, numbers = 0, []
