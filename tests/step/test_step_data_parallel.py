@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scalewise.physics.collectives import all_reduce_seconds, gather_seconds
-from scalewise.step.data_parallel import block_traffic, overlapped, step_traffic
+from scalewise.step.data_parallel import block_traffic, hidden_behind, overlapped, step_load
 from scalewise.step.groups import gradient_group, links, replica_group, shard_group
 from toys import EDGE_PARAMS, LAYER_PARAMS, case_of, one, toy_cluster, toy_model, toy_stack
 
@@ -111,19 +111,23 @@ def test_buckets_of_a_data_parallel_step():
     # 100 million gradients of 4 bytes: 16 buckets of 25 MB, each an all-reduce over 8 ranks.
     case = case_of("ddp8")
     load = 16 * reduce(case, 25e6, gradient_group)
-    traffic = step_traffic(case, np.array([100e6]), np.array([1e9]))
+    traffic = hidden_behind(case, step_load(case, np.array([100e6])), np.array([1e9]))
     assert one(traffic.load) == pytest.approx(load, rel=1e-12)
     # Half of it may hide, if there is a backward to hide behind.
     assert one(traffic.exposed) == pytest.approx(load / 2, rel=1e-12)
-    short = step_traffic(case, np.array([100e6]), np.array([load / 8]))
+    short = hidden_behind(case, step_load(case, np.array([100e6])), np.array([load / 8]))
     assert one(short.exposed) == pytest.approx(load * 7 / 8, rel=1e-12)
-    never = step_traffic(case_of("ddp8-nodpoverlap"), np.array([100e6]), np.array([1e9]))
+    never = hidden_behind(
+        case_of("ddp8-nodpoverlap"),
+        step_load(case_of("ddp8-nodpoverlap"), np.array([100e6])),
+        np.array([1e9]),
+    )
     assert one(never.exposed) == one(never.load) == pytest.approx(load, rel=1e-12)
 
 
 def test_buckets_may_grow_with_ranks():
     case = case_of("ddp8", stack=toy_stack(bucket_bytes_per_rank=12.5e6))
-    traffic = step_traffic(case, np.array([100e6]), np.array([0.0]))
+    traffic = hidden_behind(case, step_load(case, np.array([100e6])), np.array([0.0]))
     assert one(traffic.load) == pytest.approx(4 * reduce(case, 100e6, gradient_group), rel=1e-12)
 
 
@@ -132,13 +136,15 @@ def test_zero1_scatters_reduces_and_gathers():
     # 400 MB of gradients and 200 MB of weights, in buckets of 25 MB.
     load = 16 * (gather(case, 25e6) + reduce(case, 25e6 / 4, replica_group))
     load = load + 8 * gather(case, 25e6)
-    traffic = step_traffic(case, np.array([100e6]), np.array([1e9]))
+    traffic = hidden_behind(case, step_load(case, np.array([100e6])), np.array([1e9]))
     assert one(traffic.load) == pytest.approx(load, rel=1e-12)
     assert one(traffic.exposed) == pytest.approx(0.75 * load, rel=1e-12)
 
 
 def test_fully_sharded_owes_nothing_at_the_end():
-    traffic = step_traffic(case_of("fsdp8"), np.array([100e6]), np.array([0.0]))
+    traffic = hidden_behind(
+        case_of("fsdp8"), step_load(case_of("fsdp8"), np.array([100e6])), np.array([0.0])
+    )
     assert [one(traffic.load), one(traffic.exposed)] == [0.0, 0.0]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scalewise.physics.compute import smooth_max
-from scalewise.step.data_parallel import block_traffic, step_traffic
+from scalewise.step.data_parallel import block_traffic, hidden_behind, step_load
 from scalewise.step.estimate import estimate
 from scalewise.step.layers import head_compute, layer_compute
 from scalewise.step.terms import Terms, step_terms
@@ -148,7 +148,7 @@ def test_the_last_reduction_hides_behind_the_last_micro_step():
     case = case_of("ddp8")
     layer = layer_compute(case)
     window = 4 * (one(layer.forward) + one(layer.backward))
-    traffic = step_traffic(case, np.array([float(PARAMS)]), np.array([window]))
+    traffic = hidden_behind(case, step_load(case, np.array([float(PARAMS)])), np.array([window]))
     terms, load = step_terms(case)
     assert one(terms.data_parallel_reduce) == pytest.approx(one(traffic.exposed), rel=1e-9)
     assert one(load.data_parallel) == pytest.approx(one(traffic.load), rel=1e-12)

@@ -324,8 +324,7 @@ def _stage_columns(
 def _cluster_numbers(cluster: Cluster, stack: Stack, chip: Calibration) -> dict[str, float]:
     """Links and rates that do not depend on the strategy."""
     accelerator = cluster.accelerator
-    spans_tiers = cluster.tier_size is not None and cluster.accelerators > cluster.tier_size
-    uplink = cluster.oversubscription if spans_tiers else 1.0
+    network = cluster.scale_out_within(cluster.accelerators)
     return {
         "accelerators": cluster.accelerators,
         "domain": cluster.scale_up_domain,
@@ -334,7 +333,7 @@ def _cluster_numbers(cluster: Cluster, stack: Stack, chip: Calibration) -> dict[
         "memory_bytes": accelerator.memory_bytes,
         "memory_rate": accelerator.memory_bandwidth * chip.memory_efficiency,
         "scale_up": cluster.scale_up_bandwidth * chip.link_efficiency,
-        "scale_out": cluster.scale_out_bandwidth * cluster.fabric.efficiency / uplink,
+        "scale_out": network * cluster.fabric.efficiency,
         "hop_seconds": cluster.fabric.hop_seconds,
         "call_seconds": cluster.fabric.call_seconds,
         "net_overhead": NET_OVERHEAD[cluster.host],

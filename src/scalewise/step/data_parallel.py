@@ -120,19 +120,15 @@ class StepTraffic:
     exposed: Num
 
 
-def step_traffic(case: Case, params: Num, window: Num) -> StepTraffic:
-    """Price the gradient reduction (and ZeRO-1/2 parameter gather) at the end of a step.
+def step_load(case: Case, params: Num) -> Num:
+    """Return the time of what travels once per step, hidden or not.
+
+    Gradients are reduced in buckets; ZeRO-1 and 2 gather the updated parameters after it.
 
     Args:
         case: The step.
         params: Parameters of the fullest rank, before sharding by data parallelism.
-        window: Compute of the last micro step that it can hide behind, seconds.
     """
-    return hidden_behind(case, step_load(case, params), window)
-
-
-def step_load(case: Case, params: Num) -> Num:
-    """Return the time of what travels once per step, hidden or not."""
     if (case.sharding == 3.0).all():
         return np.zeros_like(case.layers)
     wires = links(case)
@@ -159,7 +155,7 @@ def step_load(case: Case, params: Num) -> Num:
 
 
 def hidden_behind(case: Case, load: Num, window: Num) -> StepTraffic:
-    """Hide what of the load may hide behind a window of compute."""
+    """Hide what of the load may hide behind a window of compute, seconds."""
     share = np.where(case.sharding == 0.0, case.dp_overlap, case.shard_overlap)
     share = np.where(case.overlap_dp > 0.0, share, 0.0)
     return StepTraffic(load=load, exposed=load - np.minimum(share * load, window))
