@@ -32,8 +32,8 @@ def test_help_imports_nothing_heavy():
 
 def test_commands_are_the_promised_ones():
     assert list(main.COMMANDS) == [
-        "estimate", "scale", "search", "models", "accelerators", "clusters", "stacks", "validate",
-        "calibrate", "doctor",
+        "estimate", "scale", "search", "sensitivity", "models", "accelerators", "clusters",
+        "stacks", "validate", "calibrate", "doctor",
     ]  # fmt: skip
 
 

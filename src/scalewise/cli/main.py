@@ -39,6 +39,7 @@ COMMANDS: dict[str, Entry] = {
     "estimate": Entry(_HERE + "estimate", "estimate", "Predict what one training step costs."),
     "scale": Entry(_HERE + "scale", "scale", "Draw weak and strong scaling over sizes."),
     "search": Entry(_HERE + "search", "search", "Try every strategy and rank what can run."),
+    "sensitivity": Entry(_HERE + "sensitivity", "sensitivity", "Say what the next upgrade buys."),
     "models": Entry(_HERE + "catalog", "models", "List the models, or show one."),
     "accelerators": Entry(_HERE + "catalog", "accelerators", "List the accelerators, or show one."),
     "clusters": Entry(_HERE + "catalog", "clusters", "List the clusters, or show one."),
