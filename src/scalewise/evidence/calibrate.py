@@ -36,7 +36,7 @@ Key = tuple[str, str, str]
 
 # The same for differences within a weak-scaling sweep, where what is common to all sizes cancels.
 # They carry what the tool is about: how the next accelerator's return diminishes.
-# Chosen between 0.008 and 0.016 with the slow-down of MPT-7B from 8 to 512 GPUs in view.
+# Chosen among 0.008, 0.012 and 0.016 with the slow-down of MPT-7B from 8 to 512 GPUs in view.
 SWEEP_SCALE = 0.016
 
 # Residual at which the loss turns from square to logarithmic: about the repeatability of runs.

@@ -17,7 +17,7 @@ import numpy as np
 
 from scalewise.errors import ScalewiseError
 from scalewise.evidence.table import completed_plan
-from scalewise.step.estimate import estimate
+from scalewise.step.estimate import NEAR_TIE, estimate
 
 if TYPE_CHECKING:
     from scalewise.evidence.leave_out import LeftOut
@@ -30,11 +30,6 @@ Status = Literal["ok", "infeasible", "unsupported", "unmeasured"]
 
 JUDGED_QUALITIES = ("ok", "vendor-expected")
 """Grades of rows that count in the headline: complete, and consistent with themselves."""
-
-# Predictions closer than this are one: repeats of a run differ by about 1 % (FSDP tables) and
-# ZeRO-0/1 twins of a sweep by 1.1 % in the median. Chosen among 1, 1.5 and 2 % with the sweeps'
-# regret in view, so the regret reported with it is in sample.
-NEAR_TIE = 0.015
 
 SWEEP_SIZE = 5
 """Rows from which a ranking within a sweep is judged."""

@@ -20,7 +20,7 @@ import numpy as np
 from scalewise.errors import InputError, did_you_mean
 from scalewise.explore.space import Limits, pieces
 from scalewise.numeric import Array, Index
-from scalewise.step.estimate import Estimates, estimate
+from scalewise.step.estimate import NEAR_TIE, Estimates, estimate
 from scalewise.step.feasibility import REASONS
 from scalewise.step.result import Estimate
 from scalewise.step.terms import TERM_NAMES
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from scalewise.model import Convention, Model
     from scalewise.stack import Stack
     from scalewise.workload import Workload
-
-NEAR_TIE = 0.015
-"""Differences below this are no differences: repeats of one run differ by about 1 %."""
 
 MEMORY = len(REASONS) - 1
 """Code of strategies that do not fit into memory."""
