@@ -27,7 +27,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     attention: dict[str, tuple[float, float]]
     """Share of the 16-bit peak that attention kernels reach on long sequences, forward and
-    backward, by kernel generation."""
+    backward, by kernel generation. Published sweeps: flash2 and cudnn on Hopper, flash2 on Ampere;
+    the rest is assumed."""
 
     memory_efficiency: float = 0.85
     """Share of memory bandwidth that streaming kernels reach (STREAM rows: 0.81-0.89)."""
@@ -42,9 +43,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What the numbers came from."""
 
 
-# Datasheet default. GEMM: the median of what brute-force shape searches reach on seven chips is
-# 0.78 of peak (0.51 to 0.97), and training steps sustain 0.81-0.91 of that. Attention: the level
-# of FlashAttention-2 on Hopper, the most pessimistic published pair.
+# Datasheet default. GEMM: the median of what brute-force shape searches reach on ten boards is
+# 0.79 of peak (0.51 to 0.97, maximum achievable matmul FLOPS in stas00/ml-engineering), and
+# training steps sustain 0.81-0.91 of that; fp8 and fp4 are assumptions below it. Attention: flash2
+# is the level of FlashAttention-2 on Hopper, the lowest published; the other kernels are assumed
+# around it.
 UNCALIBRATED = Calibration(
     name="datasheet",
     calibrated=False,

@@ -75,7 +75,7 @@ def test_hovering_tells_the_row(figure):
 def test_the_title_is_the_headline(figure, validation):
     # Errors of 10, 5 and 0 %: 90th percentile 0.8 of the way from 5 to 10.
     assert figure.layout.title.text == (
-        "Predicted against measured: 3 dense runs, median error 5.0%, 90th percentile 9.0%"
+        "Predicted against measured: 3 dense runs, median error 5.0 %, 90th percentile 9 %"
     )
     assert scatter_figure(validation, "mine").layout.title.text == "mine"
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from scalewise.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,3 +88,49 @@ def light_numpy() -> None:
     """
     if "numpy" not in sys.modules:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+def put(output: str | None, text: str) -> None:
+    """Write text to a file, or to stdout where none is named."""
+    if output is None:
+        click.echo(text)
+    else:
+        write(output, text + "\n")
+
+
+def ending_of(output: str | None, known: Sequence[str]) -> str | None:
+    """The ending of a file, refused before anything is computed where it is not known.
+
+    Raises:
+        InputError: Naming the file and the endings there are.
+    """
+    if output is None:
+        return None
+    ending = Path(output).suffix.lower()
+    if ending not in known:
+        words = ", ".join(known[:-1]) + f" or {known[-1]}"
+        hint = did_you_mean(ending, known) if ending else f"end it in {words}"
+        raise InputError(f"-o {output!r} has no known ending", hint=hint)
+    return ending
+
+
+def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options by which every command asks about one strategy on one cluster."""
+    for option in reversed(_QUESTION):
+        command = option(command)
+    return command
+
+
+_QUESTION = (
+    click.option(
+        "--on", required=True, metavar="CLUSTER", help="Cluster or accelerator, or a .toml."
+    ),
+    click.option("--gpus", metavar="N", help="Accelerators. [the strategy's, else the cluster's]"),
+    click.option(
+        "--strategy", metavar="S", help="For example fsdp256-tp2-pp4-mb2. [fsdp over all]"
+    ),
+    click.option("--seq", metavar="N", help="Tokens per sequence. [4096]"),
+    click.option("--batch", metavar="N", help="Sequences per step, over all accelerators."),
+    click.option("--precision", metavar="P", help="bf16, fp16, fp8, mxfp8 or nvfp4. [bf16]"),
+    click.option("--stack", metavar="NAME", help="Software, see `scalewise stacks`."),
+)

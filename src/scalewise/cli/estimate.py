@@ -9,13 +9,20 @@ Exit code 0: it fits; 1: it cannot run, and the reason is printed with the numbe
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from scalewise.cli.common import drawn, light_numpy, show, to_json, write
-from scalewise.errors import InputError, did_you_mean
+from scalewise.cli.common import (
+    drawn,
+    ending_of,
+    light_numpy,
+    put,
+    question_options,
+    show,
+    to_json,
+    write,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,13 +40,7 @@ FORMATS = (".html", ".json", ".txt")
 
 @click.command(short_help="Predict what one training step costs.")
 @click.argument("model")
-@click.option("--on", required=True, metavar="CLUSTER", help="Cluster or accelerator, or a .toml.")
-@click.option("--gpus", metavar="N", help="Accelerators. [the strategy's, else the cluster's]")
-@click.option("--strategy", metavar="S", help="For example fsdp256-tp2-pp4-mb2. [fsdp over all]")
-@click.option("--seq", metavar="N", help="Tokens per sequence. [4096]")
-@click.option("--batch", metavar="N", help="Sequences per step, over all accelerators.")
-@click.option("--precision", metavar="P", help="bf16, fp16, fp8, mxfp8 or nvfp4. [bf16]")
-@click.option("--stack", metavar="NAME", help="Software, see `scalewise stacks`.")
+@question_options
 @click.option("--tokens", metavar="N", help="Token budget of the whole run, such as 15T.")
 @click.option("--power-cap", metavar="W", help="Power limit per accelerator, such as 500W.")
 @click.option("--algorithm", type=click.Choice(ALGORITHMS), help="Of collectives (NCCL_ALGO).")
@@ -79,7 +80,7 @@ def estimate(
     MODEL is a name (see `scalewise models`), a Hugging Face config.json, a directory that holds
     one, or a .toml file.
     """
-    ending = _ending(output)
+    ending = ending_of(output, FORMATS)
     light_numpy()
     from scalewise.cli.inputs import ask, require_text
     from scalewise.step.estimate import estimate as price
@@ -101,7 +102,7 @@ def estimate(
         assert output is not None
         write(output, _html(e, waterfall=waterfall))
     elif as_json or ending == ".json":
-        _put(output, to_json(as_dict(e, question)))
+        put(output, to_json(as_dict(e, question)))
     else:
 
         def draw(out: Console) -> None:
@@ -150,24 +151,6 @@ def as_dict(e: Estimate, question: Question) -> dict[str, Any]:
         "advice": list(advice(e)),
         **e.to_dict(),
     }
-
-
-def _ending(output: str | None) -> str | None:
-    """Refuse a file of an unknown kind before anything is computed."""
-    if output is None:
-        return None
-    ending = Path(output).suffix.lower()
-    if ending not in FORMATS:
-        hint = did_you_mean(ending, FORMATS) if ending else "end it in .html, .json or .txt"
-        raise InputError(f"-o {output!r} has no known ending", hint=hint)
-    return ending
-
-
-def _put(output: str | None, text: str) -> None:
-    if output is None:
-        click.echo(text)
-    else:
-        write(output, text + "\n")
 
 
 def _print(

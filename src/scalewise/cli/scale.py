@@ -9,13 +9,12 @@ Exit code 0: some point can run; 1: none can; 2: wrong usage.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalewise.cli.common import light_numpy, show, to_json, write
-from scalewise.errors import InputError, did_you_mean
+from scalewise.cli.common import ending_of, light_numpy, put, show, to_json, write
+from scalewise.errors import InputError
 
 if TYPE_CHECKING:
     from scalewise.explore.points import Curves
@@ -77,7 +76,7 @@ def scale(
     one, or a .toml file. Strategies are spelled without sizes: the data-parallel part takes the
     ranks that are left.
     """
-    ending = _ending(output)
+    ending = ending_of(output, FORMATS)
     if as_json and as_csv:
         raise InputError("--json and --csv exclude each other", hint="keep one of the two")
     light_numpy()
@@ -107,9 +106,9 @@ def scale(
     elif ending == ".csv" or (ending is None and as_csv):
         from scalewise.report.curves import curves_csv
 
-        _put(output, curves_csv(curves).rstrip("\n"))
+        put(output, curves_csv(curves).rstrip("\n"))
     elif ending == ".json" or as_json:
-        _put(output, to_json(as_dict(curves, share=knee, chosen=chosen)))
+        put(output, to_json(as_dict(curves, share=knee, chosen=chosen)))
     else:
         from scalewise.report.curves import print_curves
 
@@ -223,21 +222,3 @@ def _chosen(curves: Curves, flags: dict[str, str | None], strategy: str) -> list
             "strategy names none"
         )
     return told
-
-
-def _ending(output: str | None) -> str | None:
-    """Refuse a file of an unknown kind before anything is computed."""
-    if output is None:
-        return None
-    ending = Path(output).suffix.lower()
-    if ending not in FORMATS:
-        hint = did_you_mean(ending, FORMATS) if ending else "end it in .html, .json or .csv"
-        raise InputError(f"-o {output!r} has no known ending", hint=hint)
-    return ending
-
-
-def _put(output: str | None, text: str) -> None:
-    if output is None:
-        click.echo(text)
-    else:
-        write(output, text + "\n")

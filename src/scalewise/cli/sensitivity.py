@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from scalewise.cli.common import question_options
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -15,13 +17,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Say what the next upgrade buys.")
 @click.argument("model")
-@click.option("--on", required=True, metavar="CLUSTER", help="Cluster or accelerator, or a .toml.")
-@click.option("--gpus", metavar="N", help="Accelerators. [the strategy's, else the cluster's]")
-@click.option("--strategy", metavar="S", help="For example fsdp256-tp2-pp4-mb2. [fsdp over all]")
-@click.option("--seq", metavar="N", help="Tokens per sequence. [4096]")
-@click.option("--batch", metavar="N", help="Sequences per step, over all accelerators.")
-@click.option("--precision", metavar="P", help="bf16, fp16, fp8, mxfp8 or nvfp4. [bf16]")
-@click.option("--stack", metavar="NAME", help="Software, see `scalewise stacks`.")
+@question_options
 @click.option(
     "--factor",
     type=click.FloatRange(min=1.0, min_open=True, max=1000.0),

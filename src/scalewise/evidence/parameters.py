@@ -43,7 +43,8 @@ CHIP = (
 
 # Prior of the 16-bit share by architecture: best shapes of brute-force searches (maximum
 # achievable matmul FLOPS, stas00/ml-engineering) times 0.87, which training steps sustain of it.
-# Systolic TPUs hold their clock: their published utilisation leaves little room below 0.75.
+# TPUs: an assumption, set with the published TPU runs in view (their utilisation leaves little
+# room below 0.75), so leaving such a source out is kinder than it should be.
 CHIP_PRIORS = {
     "ampere": 0.869 * 0.87, "hopper": 0.803 * 0.87, "blackwell": 0.786 * 0.87,
     "cdna3": 0.604 * 0.87, "cdna4": 0.680 * 0.87, "gaudi2": 0.969 * 0.87, "gaudi3": 0.741 * 0.87,
@@ -56,7 +57,7 @@ STACK = (
     Parameter(
         name="memory_traffic", scope="stack", prior=1.5, eager=3.0, spread=0.4, low=0.7, high=9.0
     ),
-    # Some 100 (fused) to 300 (eager) launches per layer and micro step at about 10 us.
+    # Assumed: some 100 (fused) to 300 (eager) launches per layer and micro step at about 10 us.
     Parameter(
         name="host_layer_seconds",
         scope="stack",

@@ -97,7 +97,8 @@ def clock_factor(cap_watts: Num, tdp_watts: Num, idle_watts: Num) -> Num:
     """Return the share of sustained clock left under a power cap.
 
     Dynamic power goes as V^2 f, and V falls with f over the range where capping works, so power
-    grows with about the cube of the clock near the top and less below; we take the exponent 2.5.
+    grows with about the cube of the clock near the top and less below. The exponent 2.5 is an
+    assumption: no published sweep of clocks under a cap was at hand.
     The sustained efficiency at the full TDP is part of the calibration, so the factor is 1 there.
     """
     head = np.maximum(cap_watts - idle_watts, 1.0) / np.maximum(tdp_watts - idle_watts, 1.0)

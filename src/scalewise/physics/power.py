@@ -16,9 +16,9 @@ from scalewise.numeric import Num
 # compute: an H200 draws 662 of 700 W in bf16 and fp8 GEMMs alike (idle 80): 0.94.
 # communication: H100s under FSDP draw 5.87 % less when throughput falls by 37.22 % from 128 to
 #   2,048 of them (arXiv 2411.13055), i.e. the added exposed time draws about 0.77 of the range.
-# memory: between the two; STREAM-like kernels draw about 0.8 of a GEMM on the same boards.
+# memory: an assumption, between the two: no published figure was found.
 # waiting: whole H100 nodes fall to 4.4 of 7.1 kW when only waiting remains (MLPerf power logs,
-#   1/8/64 nodes); taking hosts and fans off leaves about half of the device's range.
+#   1/8/64 nodes); hosts and fans taken off, about half of the device's range is left (rough).
 COMPUTE, MEMORY, COMMUNICATION, WAITING = 0.94, 0.80, 0.77, 0.50
 
 ACTIVITY: Mapping[str, float] = {

@@ -118,8 +118,9 @@ def _headline(validation: Validation) -> str:
     if overall.median_error is None:
         return "Predicted against measured: no run has both"
     return (
-        f"Predicted against measured: {overall.count} dense runs, median error "
-        f"{overall.median_error:.1%}, 90th percentile {overall.p90_error:.1%}"
+        f"Predicted against measured: {overall.count:,} dense runs, median error "
+        f"{100 * overall.median_error:.1f} %, 90th percentile "
+        f"{100 * (overall.p90_error or 0.0):.0f} %"
     )
 
 

@@ -106,7 +106,6 @@ class Case:
     """FLOP/s that 16-bit GEMMs sustain (head)."""
     peak: Array
     """Datasheet FLOP/s at the workload's precision."""
-    peak16: Array
     matmul_bytes: Array
     """Bytes per GEMM operand element."""
     quantised_copies: Array
@@ -359,7 +358,7 @@ def _precision_numbers(
     cluster: Cluster, workload: Workload, strategies: Strategies, stack: Stack, chip: Calibration
 ) -> dict[str, Array]:
     """Peaks and sustained rates, for every distinct precision."""
-    names = ("peak", "peak16", "rate", "rate16", "matmul_bytes", "quantised_copies",
+    names = ("peak", "rate", "rate16", "matmul_bytes", "quantised_copies",
              "attention_forward_rate",             "attention_backward_rate")  # fmt: skip
     columns = {name: np.empty(len(strategies)) for name in names}
     kernel = stack.attention_kernel
@@ -374,7 +373,6 @@ def _precision_numbers(
         gemm = chip.gemm.get(family, UNCALIBRATED.gemm[family])
         values = (
             peak,
-            peak16,
             pace * peak * gemm * stack.gemm,
             pace * peak16 * chip.gemm["bf16"] * stack.gemm,
             {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5}[family],

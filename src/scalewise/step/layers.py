@@ -116,9 +116,9 @@ def layer_compute(case: Case, times: Array | None = None) -> LayerCompute:
 def attention(case: Case, tokens: Array) -> tuple[Num, Num]:
     """Forward and backward of attention: causal FLOPs, backward 2.5 x forward.
 
-    An unfused kernel computes the full square and moves every score through memory: about 11
-    bytes forward and 17 backward per score (16-bit scores, softmax, dropout, as Megatron fuses
-    them: Korthikanti et al., arXiv 2205.05198, appendix).
+    An unfused kernel computes the full square and moves every score through memory. Our count:
+    11 bytes forward (16-bit scores written and read, softmax and dropout with a one-byte mask in
+    place) and 17 backward.
     """
     flops = 4.0 * tokens * case.span * case.query / case.tp
     # Ring steps work on one block of keys at a time.
