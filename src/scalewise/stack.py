@@ -48,6 +48,11 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     partition: Literal["even", "flops"] = "even"
     """How layers go to pipeline stages: evenly, or filled in order until the FLOP share is met."""
 
+    schedules: tuple[Literal["gpipe", "1f1b", "interleaved", "zbh1", "zbv"], ...] = (
+        "gpipe", "1f1b", "interleaved", "zbh1", "zbv",
+    )  # fmt: skip
+    """Pipeline schedules that the software has: what a search tries unless told otherwise."""
+
     gathers_kept: bool = False
     """Whether the inputs gathered by sequence parallelism stay in memory until backward."""
 

@@ -5,11 +5,14 @@
     many[1]                         # a Strategy again
 
 What is a word in `Strategy` is a small number here (its place in a tuple of words), so that a
-space of millions stays a handful of arrays.
+space of millions stays a handful of arrays. Columns may have several axes and length 1 along those
+they do not depend on: a space that is a product is then never written out, and whatever is computed
+from it is computed once for the knobs it depends on.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -96,22 +99,20 @@ def _column(field: str, value: object) -> Array:
 
 
 class Strategies:
-    """A struct of arrays; every field of `Strategy` is an attribute of equal length."""
+    """A struct of arrays; every field of `Strategy` is an attribute, all of one `shape`."""
 
-    groups: dict[str, Index] | None
-    """Rows that share a number share what a layer does ("layer"), or what data parallelism moves
-    ("data"); a space that is a product knows this without looking. None: not known."""
+    shape: tuple[int, ...]
+    """What the columns broadcast to: (rows,), or the lengths of the axes of a product."""
 
-    def __init__(
-        self,
-        columns: dict[str, Array],
-        given: Sequence[Strategy] | None = None,
-        groups: dict[str, Index] | None = None,
-    ) -> None:
+    def __init__(self, columns: dict[str, Array], given: Sequence[Strategy] | None = None) -> None:
         self._columns = columns
         self._given = given
-        self.groups = groups
-        self._length = len(next(iter(columns.values())))
+        first = next(iter(columns.values()))
+        self.shape = (
+            first.shape
+            if first.ndim == 1
+            else np.broadcast_shapes(*map(np.shape, columns.values()))
+        )
 
     @classmethod
     def of(cls, strategies: Sequence[Strategy]) -> Strategies:
@@ -151,8 +152,16 @@ class Strategies:
             raise InputError("there is no strategy to estimate", hint="give at least one")
         return cls({name: np.broadcast_to(array, (length,)) for name, array in arrays.items()})
 
+    def rows(self, places: Index) -> dict[str, Array]:
+        """The columns of some rows, counted through all axes in order."""
+        index = np.unravel_index(places, self.shape)
+        return {
+            name: np.broadcast_to(column, self.shape)[index]
+            for name, column in self._columns.items()
+        }
+
     def __len__(self) -> int:
-        return self._length
+        return math.prod(self.shape)
 
     def __getattr__(self, name: str) -> Array:
         try:
@@ -163,7 +172,8 @@ class Strategies:
     def __getitem__(self, row: int) -> Strategy:
         if self._given is not None:
             return self._given[row]
-        values = {field: decode(field, float(self._columns[field][row])) for field in FIELDS}
+        columns = self.rows(np.array([row]))
+        values = {field: decode(field, float(columns[field][0])) for field in FIELDS}
         return msgspec.convert(values, Strategy)
 
     def __iter__(self) -> Iterator[Strategy]:

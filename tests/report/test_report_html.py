@@ -36,7 +36,7 @@ def test_fragment_says_the_headline_and_draws_bars(literal):
     assert "<b>8,190 (7,000 - 9,500) tokens/s per accelerator</b>" in text
     terms, memory = text.split("Memory of the fullest rank")
     assert re.findall(r"width: ([\d.]+)%", terms) == ["50.0", "10.0", "25.0", "15.0"]
-    assert re.findall(r"width: ([\d.]+)%", memory) == ["75.0", "25.0"]
+    assert re.findall(r"width: ([\d.]+)%", memory) == ["25.0", "75.0"]
 
 
 def test_everything_is_escaped(literal):

@@ -27,8 +27,8 @@ def test_communication_and_memory(literal):
         "  data parallel  800.0 ms  20.0 ms        2.0 %",
     ]
     assert memory.splitlines()[1:] == [
-        "  activations  30.0 GiB   75.0 %  " + "\u2588" * 18,
         "  logits       10.0 GiB   25.0 %  " + "\u2588" * 6,
+        "  activations  30.0 GiB   75.0 %  " + "\u2588" * 18,
         "  peak         40.0 GiB  100.0 %",
     ]
 

@@ -1,10 +1,20 @@
 """Data parallelism: what travels, what hides, by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from scalewise.physics.collectives import all_reduce_seconds, gather_seconds
-from scalewise.step.data_parallel import block_traffic, hidden_behind, overlapped, step_load
+from scalewise.step.data_parallel import (
+    beside_backward,
+    block_traffic,
+    hidden_behind,
+    hidden_tail,
+    overlapped,
+    step_load,
+    tail_hides,
+)
 from scalewise.step.groups import gradient_group, links, replica_group, shard_group
 from toys import EDGE_PARAMS, LAYER_PARAMS, case_of, one, toy_cluster, toy_model, toy_stack
 
@@ -18,21 +28,89 @@ def reduce(case, size, group):
 
 
 @pytest.mark.parametrize(
-    ("spelling", "communication", "expected"),
+    ("spelling", "communication", "expected", "exposed"),
     [
-        ("fsdp8", 0.0, 10.0),
-        ("fsdp8", 4.0, 12.0),  # half of what hides slows the compute
-        ("fsdp8", 10.0, 15.0),
-        ("fsdp8", 14.0, 15.0),
-        ("fsdp8", 30.0, 30.0),  # more communication than compute
-        ("fsdp8-pf0", 4.0, 14.0),
-        ("fsdp8-nodpoverlap", 4.0, 14.0),
-        ("fsdp8-nodpoverlap", 30.0, 40.0),
+        ("fsdp8", 0.0, 10.0, 0.0),
+        ("fsdp8", 4.0, 12.0, 0.0),  # half of what hides slows the compute
+        ("fsdp8", 10.0, 15.0, 0.0),
+        ("fsdp8", 14.0, 15.0, 0.0),
+        ("fsdp8", 30.0, 30.0, 15.0),  # more communication than compute
+        ("fsdp8-pf0", 4.0, 14.0, 4.0),
+        ("fsdp8-nodpoverlap", 4.0, 14.0, 4.0),
+        ("fsdp8-nodpoverlap", 30.0, 40.0, 30.0),
     ],
 )
-def test_overlap(spelling, communication, expected):
+def test_overlap(spelling, communication, expected, exposed):
     case = case_of(spelling)  # contention 0.5
-    assert one(overlapped(case, np.array([10.0]), np.array([communication]))) == expected
+    gather = np.array([1.0])
+    block, shown = overlapped(case, np.array([10.0]), np.array([communication]), gather)
+    assert one(block) == expected
+    assert one(shown) == pytest.approx(exposed)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "expected"), [("fsdp8-pf0", 12.0), ("fsdp8-pf0-nodpoverlap", 14.0)]
+)
+def test_reductions_need_no_prefetch_where_backward_gathers_nothing(spelling, expected):
+    block, _ = overlapped(case_of(spelling), np.array([10.0]), np.array([4.0]), np.array([0.0]))
+    assert one(block) == expected
+
+
+def test_only_the_ends_of_a_pipeline_hold_embedding_or_head():
+    # Untied: 32.8 M parameters on either end; learned positions make the first end larger.
+    alone, staged = block_traffic(case_of("fsdp8")), case_of("fsdp2-pp4")
+    assert one(alone.first_gather) == one(alone.first_reduce) == 0.0
+    assert one(alone.root_gather) == pytest.approx(gather(case_of("fsdp8"), 4 * EDGE_PARAMS))
+    ends = block_traffic(staged)
+    assert one(ends.root_gather) == pytest.approx(gather(staged, 2 * EDGE_PARAMS))
+    assert one(ends.first_gather) == one(ends.root_gather)
+    assert one(ends.first_reduce) == one(ends.root_reduce)
+
+
+def test_a_v_shaped_pipeline_has_both_ends_on_one_stage():
+    case = case_of("fsdp2-pp2-zbv")
+    traffic = block_traffic(case)
+    assert one(traffic.root_gather) == pytest.approx(gather(case, 4 * EDGE_PARAMS))
+    assert one(traffic.first_gather) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("spelling", "follows"),
+    [
+        ("zero2x8", True),  # no gather waits behind the last reduction
+        ("zero2x8-nodpoverlap", False),
+        ("fsdp8", False),
+        ("fsdp4-pp2", False),
+        ("fsdp4-pp2-gpipe", True),  # backward follows backward
+        ("zero1x8", False),
+    ],
+)
+def test_the_last_reduction_may_run_beside_the_next_micro_step(spelling, follows):
+    case = case_of(spelling)
+    assert bool(tail_hides(case, block_traffic(case))[0]) is follows
+
+
+def test_gradients_reduced_once_find_only_the_last_backward_to_hide_behind():
+    # 8 micro steps; a reduction of 4 s each spread over them is 32 s beside one backward of 10 s.
+    stack = toy_stack(reduce_every_micro_step=False)
+    case, ten = case_of("zero2x2", stack=stack), np.array([10.0])
+    steps = one(case.micro_steps)
+    traffic = replace(block_traffic(case), reduce=ten * 0.4, backward=ten * 0.4)
+    block, shown = beside_backward(case, ten, traffic)
+    assert one(shown) == pytest.approx((4.0 * steps - 15.0) / steps)  # contention 0.5
+    assert one(block) == pytest.approx(((steps - 1.0) * 10.0 + 4.0 * steps) / steps)
+
+
+def test_a_hidden_tail_is_exposed_once_per_step():
+    case = case_of("zero2x2")  # 8 micro steps, contention 0.5
+    traffic = block_traffic(case)
+    reduce, root = one(traffic.reduce), one(traffic.root_reduce)
+    long = np.array([100.0])
+    layer, edge, slowed = hidden_tail(case, traffic, np.array([4.0]), long, long, np.array([root]))
+    steps = one(case.micro_steps)
+    assert one(layer) == pytest.approx(reduce / steps)
+    assert one(edge) == pytest.approx(root / steps)
+    assert one(slowed) == pytest.approx((1.0 - 1.0 / steps) * 0.5 * (reduce + root))
 
 
 def test_fully_sharded_traffic_of_a_layer():

@@ -9,7 +9,9 @@ from scalewise.physics.compute import smooth_max
 from scalewise.step.data_parallel import block_traffic, hidden_behind, step_load
 from scalewise.step.estimate import estimate
 from scalewise.step.layers import head_compute, layer_compute
-from scalewise.step.terms import Terms, step_terms
+from scalewise.step.pipeline import sends
+from scalewise.step.terms import Terms, communication_load, step_terms
+from scalewise.step.work import work
 from scalewise.strategy import parse_strategy
 from toys import (
     EDGE_PARAMS,
@@ -26,7 +28,7 @@ PARAMS = 4 * LAYER_PARAMS + 2 * EDGE_PARAMS
 
 
 def terms_of(case):
-    return {name: one(value) for name, value in step_terms(case)[0].parts().items()}
+    return {name: one(value) for name, value in step_terms(case, work(case))[0].parts().items()}
 
 
 def seconds(spelling, **toys):
@@ -58,7 +60,9 @@ def test_one_accelerator_computes_and_nothing_else():
 
 
 def test_parts_are_the_fields_in_order():
-    terms, _ = step_terms(case_of("fsdp8"))
+    case = case_of("fsdp8")
+    terms, seconds = step_terms(case, work(case))
+    assert one(seconds) == one(terms.total)
     names = [field.name for field in dataclasses.fields(Terms)]
     assert list(terms.parts()) == names
     assert names[0] == "gemm"
@@ -138,7 +142,8 @@ def test_slow_gathers_set_the_pace():
 @pytest.mark.parametrize("spelling", ["fsdp8-nodpoverlap", "fsdp8-pf0", "hsdp2x4-nodpoverlap"])
 def test_without_overlap_everything_is_exposed(spelling):
     case = case_of(spelling)
-    terms, load = step_terms(case)
+    done = work(case)
+    (terms, _), load = step_terms(case, done), communication_load(case, done)
     exposed = one(terms.data_parallel_gather) + one(terms.data_parallel_reduce)
     assert exposed == pytest.approx(one(load.data_parallel), rel=1e-9)
     assert one(terms.contention) == pytest.approx(0.0, abs=1e-12)
@@ -147,9 +152,11 @@ def test_without_overlap_everything_is_exposed(spelling):
 def test_the_last_reduction_hides_behind_the_last_micro_step():
     case = case_of("ddp8")
     layer = layer_compute(case)
-    window = 4 * (one(layer.forward) + one(layer.backward))
+    # Gradients are there when backward is: forward hides none of them.
+    window = 4 * one(layer.backward)
     traffic = hidden_behind(case, step_load(case, np.array([float(PARAMS)])), np.array([window]))
-    terms, load = step_terms(case)
+    done = work(case)
+    (terms, _), load = step_terms(case, done), communication_load(case, done)
     assert one(terms.data_parallel_reduce) == pytest.approx(one(traffic.exposed), rel=1e-9)
     assert one(load.data_parallel) == pytest.approx(one(traffic.load), rel=1e-12)
     assert one(terms.data_parallel_gather) == 0.0
@@ -165,7 +172,10 @@ def test_the_slowest_stage_sets_the_pace():
     terms = terms_of(case)
     # The last stage has the head on top of its four layers.
     assert terms["head"] == pytest.approx(8 * head, rel=1e-12)
-    assert terms["bubble"] == pytest.approx(12 * block, rel=1e-9)
+    # The others' twelve layers, and two of the six messages down and up.
+    messages = one(sends(case)[2])
+    assert messages > 0.0
+    assert terms["bubble"] == pytest.approx(12 * block + messages, rel=1e-9)
     busy = sum(terms[name] for name in ("gemm", "attention", "memory_bound", "head"))
     assert busy == pytest.approx(8 * (4 * block + head), rel=1e-9)
 

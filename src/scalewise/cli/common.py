@@ -20,6 +20,17 @@ from scalewise.errors import InputError, did_you_mean
 if TYPE_CHECKING:
     from rich.console import Console
 
+FORMATS = (".csv", ".html", ".json", ".parquet", ".png", ".svg")
+"""Endings that tables and figures can be written to."""
+
+# Those whose libraries are extras: asked for before anything is computed.
+_NEEDS = {
+    ".html": ("plotly", "plot"),
+    ".parquet": ("polars", "data"),
+    ".png": ("matplotlib", "plot"),
+    ".svg": ("matplotlib", "plot"),
+}
+
 PIPE_WIDTH = 100
 """Columns when stdout is no terminal and $COLUMNS is not set."""
 
@@ -78,6 +89,24 @@ def write(path: str, text: str) -> None:
     """Write a file, and say so on stderr."""
     Path(path).expanduser().write_text(text, encoding="utf-8")
     click.echo(f"wrote {path}", err=True)
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """Write a file that is no text, and say so on stderr."""
+    Path(path).expanduser().write_bytes(content)
+    click.echo(f"wrote {path}", err=True)
+
+
+def check_library(ending: str | None) -> None:
+    """Refuse an ending whose library is not installed, before a long search and not after it.
+
+    Raises:
+        MissingExtraError: Naming the extra.
+    """
+    if ending in _NEEDS:
+        from scalewise.errors import require
+
+        require(*_NEEDS[ending])
 
 
 def light_numpy() -> None:

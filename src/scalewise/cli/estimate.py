@@ -73,7 +73,7 @@ def estimate(
     explain: bool,
     waterfall: bool,
     as_json: bool,
-    **flags: str | None,
+    **flags: Any,
 ) -> int:
     """Predict what one training step of MODEL costs.
 

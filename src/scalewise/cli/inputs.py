@@ -72,6 +72,7 @@ def ask(
     algorithm: str | None = None,
     protocol: str | None = None,
     sets: Sequence[str] = (),
+    batch_per_gpu: int | None = None,
 ) -> Question:
     """Load every noun, apply the overrides, choose what is missing.
 
@@ -89,6 +90,8 @@ def ask(
         algorithm: Collective algorithm.
         protocol: Collective protocol.
         sets: Overrides, "cluster.scale_out_bandwidth=800Gbit/s"; they win over the flags.
+        batch_per_gpu: Where no strategy is asked about, but the best one: sequences per
+            accelerator when no batch is given.
 
     Returns:
         The question.
@@ -110,12 +113,19 @@ def ask(
         count = cluster.accelerators
         chosen.append(f"{count:,} accelerators, the size of {cluster.name} (--gpus)")
     if not stated:
-        split = _share_the_rest(split, count, chosen)
+        split = _share_the_rest(split, count, chosen if batch_per_gpu is None else [])
     cluster = _switches(cluster, power_cap, algorithm, protocol)
     cluster = overrides.apply("cluster", cluster)
 
     given = {"sequence": seq, "global_batch": batch, "precision": precision, "tokens": tokens}
-    work = _workload(noun, cluster, split, overrides.workload(given), chosen)
+    given = overrides.workload(given)
+    if batch_per_gpu is not None and given["global_batch"] is None:
+        given["global_batch"] = str(batch_per_gpu * count)
+        chosen.append(
+            f"global batch {batch_per_gpu * count:,} sequences, {batch_per_gpu} per accelerator "
+            "(--batch)"
+        )
+    work = _workload(noun, cluster, split, given, chosen)
     software = _software(stack, overrides, cluster, split, chosen)
     overrides.check_used()
     return Question(

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from scalewise.cli.common import light_numpy, show, to_json
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.progress import Progress, TaskID
 
     from scalewise.explore.search import Search
-    from scalewise.step.result import Estimate
 
 PATIENCE = 1.0
 """Seconds after which progress is shown."""
 
-FRONT_SHOWN = 20
-"""Rows of a front that are printed."""
+BATCH_PER_GPU = 2
+"""Sequences per accelerator and step when nobody gives a batch."""
 
 
 def _numbers(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Any:
@@ -42,12 +44,15 @@ def _words(ctx: click.Context, parameter: click.Parameter, text: str | None) -> 
 
 @click.command(short_help="Try every strategy and rank what can run.")
 @click.argument("model")
-@click.option("--on", required=True, help="Cluster or accelerator, by name or file.")
-@click.option("--gpus", type=int, help="How many accelerators; by default the cluster's own.")
-@click.option("--batch", type=int, required=True, help="Global batch, sequences; never changed.")
-@click.option("--seq", type=int, default=4096, show_default=True, help="Tokens per sequence.")
-@click.option("--precision", default="bf16", show_default=True, help="Of the matrix products.")
-@click.option("--stack", help="Software, by name, framework or file.")
+@click.option("--on", required=True, metavar="CLUSTER", help="Cluster or accelerator, or a .toml.")
+@click.option("--gpus", metavar="N", help="Accelerators. [the cluster's]")
+@click.option(
+    "--batch", metavar="N", help=f"Sequences per step; never changed. [{BATCH_PER_GPU} per GPU]"
+)
+@click.option("--seq", metavar="N", help="Tokens per sequence. [4096]")
+@click.option("--precision", metavar="P", help="bf16, fp16, fp8, mxfp8 or nvfp4. [bf16]")
+@click.option("--stack", metavar="NAME", help="Software, see `scalewise stacks`.")
+@click.option("--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Change any input.")
 @click.option("--by", default="time", show_default=True, help="time, tokens, cost, energy, memory.")
 @click.option("--top", type=click.IntRange(1, 1000), default=10, show_default=True)
 @click.option("--pareto", callback=_words, help="Objectives of a front: time,energy,memory.")
@@ -57,76 +62,143 @@ def _words(ctx: click.Context, parameter: click.Parameter, text: str | None) -> 
 @click.option("--micro-batch", "micro_batch", callback=_numbers, help="Allowed micro batches.")
 @click.option("--sharding", callback=_words, help="Allowed: ddp,zero1,zero2,zero3.")
 @click.option("--recompute", callback=_words, help="Allowed: none,selective,full.")
-@click.option("--schedule", callback=_words, help="Allowed: gpipe,1f1b,interleaved,zbh1,zbv.")
-@click.option("--tp-anywhere", is_flag=True, help="Let tensor parallelism leave its domain.")
+@click.option(
+    "--schedule",
+    callback=_words,
+    help="Allowed: gpipe,1f1b,interleaved,zbh1,zbv. [those of the stack]",
+)
+@click.option(
+    "--max-tp-within-domain/--tp-anywhere",
+    "tp_within_domain",
+    default=True,
+    help="Whether tensor parallelism stays in its scale-up domain. [it does]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Counts and full estimates as JSON.")
-@click.option("-o", "--output", help="Write the JSON to a file.")
+@click.option("--csv", "as_csv", is_flag=True, help="The ranking as CSV.")
+@click.option("-o", "--output", metavar="FILE", help=".html, .svg, .png, .csv, .json, .parquet.")
 def search(
     *,
     model: str,
     on: str,
-    gpus: int | None,
-    batch: int,
-    seq: int,
-    precision: str,
-    stack: str | None,
     by: str,
     top: int,
     pareto: tuple[str, ...] | None,
     as_json: bool,
+    as_csv: bool,
     output: str | None,
-    tp_anywhere: bool,
+    gpus: str | None,
+    batch: str | None,
+    seq: str | None,
+    precision: str | None,
+    stack: str | None,
+    sets: tuple[str, ...],
     **limits: Any,
 ) -> None:
     """Try every strategy and rank what can run.
 
-    Exit code 1 if nothing fits; then the nearest strategy is shown.
+    Exit code 1 if nothing fits; then the nearest strategy is shown. Ctrl-C gives the best so far.
     """
-    from scalewise.catalog import load_cluster
-    from scalewise.cli.common import show, to_json, write
+    light_numpy()
+    from scalewise.cli.common import FORMATS, check_library, ending_of
+    from scalewise.cli.inputs import ask
+    from scalewise.cli.search_files import save
+    from scalewise.errors import InputError
     from scalewise.explore.search import search as search_all
     from scalewise.explore.space import Limits
-    from scalewise.model import load_model
-    from scalewise.workload import Workload
 
+    ending = ending_of(output, FORMATS)
+    check_library(ending)
+    if as_json and as_csv:
+        raise InputError("--json and --csv exclude each other", hint="keep one of the two")
+    question = ask(
+        model,
+        on,
+        gpus=gpus,
+        seq=seq,
+        batch=batch,
+        precision=precision,
+        stack=stack,
+        sets=sets,
+        batch_per_gpu=BATCH_PER_GPU,
+    )
+    bar = _Bar()
     found = search_all(
-        load_model(model),
-        load_cluster(on, accelerators=gpus),
-        Workload(sequence=seq, global_batch=batch, precision=precision),  # type: ignore[arg-type]
-        limits=Limits(tp_within_domain=not tp_anywhere, **limits),
+        question.model,
+        question.cluster,
+        question.workload,
+        limits=Limits(**limits),
         by=by,
         top=top,
         pareto=pareto or (),
-        stack=stack,
-        progress=_Progress(),
+        stack=question.stack,
+        by_mesh=ending == ".html",
+        progress=bar,
     )
-    if output:
-        write(output, to_json(as_dict(found)))
+    bar.close()
+    if output and ending:
+        save(found, output, ending, chosen=question.chosen)
     if as_json:
-        click.echo(to_json(as_dict(found)))
+        click.echo(to_json(as_dict(found, question.chosen)))
+    elif as_csv:
+        from scalewise.report.ranking_data import ranking_csv
+
+        click.echo(ranking_csv(found), nl=False)
     else:
-        show(lambda console: print_search(found, console))
+        from scalewise.report.ranking import print_search
+
+        show(lambda console: print_search(found, console, chosen=question.chosen))
     if found.best is None:
         raise click.exceptions.Exit(1)
 
 
-class _Progress:
-    """Says on stderr how far a search is, once it takes longer than people like to wait."""
+class _Bar:
+    """Shows on stderr how far a search is, once it takes longer than people like to wait."""
 
     def __init__(self) -> None:
         self.start = self.said = time.monotonic()
+        self.drawn: Progress | None = None
+        self.task: TaskID | None = None
 
-    def __call__(self, examined: int) -> None:
+    def __call__(self, examined: int, size: int) -> None:
         now = time.monotonic()
-        if now - self.start > PATIENCE and now - self.said > PATIENCE:
-            self.said = now
-            click.echo(f"{examined:,} strategies tried ... (Ctrl-C keeps the best)", err=True)
+        if now - self.start < PATIENCE:
+            return
+        if not sys.stderr.isatty():
+            if now - self.said > PATIENCE:
+                self.said = now
+                text = f"{examined:,} of {size:,} strategies tried (Ctrl-C keeps the best)"
+                click.echo(text, err=True)
+            return
+        if self.drawn is None:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self.drawn = Progress(console=Console(stderr=True), transient=True)
+            self.drawn.start()
+            self.task = self.drawn.add_task("strategies (Ctrl-C keeps the best)", total=size)
+        if self.task is not None:
+            self.drawn.update(self.task, completed=examined)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self.drawn is not None:
+            self.drawn.stop()
 
 
-def as_dict(found: Search) -> dict[str, Any]:
-    """A search as plain types."""
-    best = found.best
+def as_dict(found: Search, chosen: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A search as plain types.
+
+    Args:
+        found: What was found.
+        chosen: What was chosen for the user.
+    """
+    from scalewise._version import __version__
+
+    def plain(one: Any) -> Any:
+        return None if one is None else one.to_dict()
+
     return {
+        "version": __version__,
         "by": found.by,
         "examined": found.examined,
         "feasible": found.feasible,
@@ -134,76 +206,10 @@ def as_dict(found: Search) -> dict[str, Any]:
         "interrupted": found.interrupted,
         "ties": found.ties,
         "why": found.why(),
-        "best": None if best is None else best.to_dict(),
-        "strategies": [e.to_dict() for e in found.strategies],
-        "pareto": [e.to_dict() for e in found.pareto],
-        "nearest": None if found.nearest is None else found.nearest.to_dict(),
+        "best": plain(found.best),
+        "simplest": plain(found.simplest),
+        "strategies": [plain(e) for e in found.strategies],
+        "pareto": [plain(e) for e in found.pareto],
+        "nearest": plain(found.nearest),
+        "chosen": list(chosen),
     }
-
-
-def print_search(found: Search, console: Console) -> None:
-    """The ranking, why it is so, and what became of the rest."""
-    if found.interrupted:
-        console.print("Stopped by you: the best so far.\n")
-    if found.strategies:
-        print_ranking(found.strategies, console, ties=found.ties)
-        if found.ties > 1:
-            console.print(
-                f"\nThe first {found.ties} lie within 1.5 %: no model can tell them apart, "
-                "take the simplest."
-            )
-        why = found.why()
-        if why:
-            console.print(f"\n{why}.")
-        for one in found.strategies[:1]:
-            console.print("\nTo launch: " + launch_facts(one) + ".")
-    else:
-        console.print("No strategy fits.")
-        if found.nearest is not None:
-            console.print(f"Nearest: {found.nearest.strategy}, {found.nearest.infeasible}")
-    if found.pareto:
-        console.print("\nNot beaten in all of the objectives asked for")
-        print_ranking(found.pareto[:FRONT_SHOWN], console, ties=0)
-        if len(found.pareto) > FRONT_SHOWN:
-            console.print(f"  and {len(found.pareto) - FRONT_SHOWN} more (--json)")
-    console.print(f"\n{found.examined:,} strategies tried, {found.feasible:,} can run.")
-    for reason, count in sorted(found.infeasible.items(), key=lambda item: -item[1]):
-        console.print(f"  {count:>12,}  {reason}")
-
-
-def print_ranking(rows: list[Estimate], console: Console, *, ties: int) -> None:
-    """One line per strategy."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("strategy", no_wrap=True)
-    for name in ("tokens/s/acc.", "step", "MFU", "exposed", "memory", "W", "$/Mtok"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for place, e in enumerate(rows):
-        price, watts = e.usd_per_million_tokens, e.watts_per_accelerator
-        table.add_row(
-            ("= " if place < ties and ties > 1 else "  ") + str(e.strategy),
-            f"{e.tokens_per_second_per_accelerator:,.0f}",
-            f"{e.step_seconds:.3g} s",
-            f"{100 * e.mfu:.1f} %",
-            f"{100 * e.exposed_share:.1f} %",
-            f"{e.memory_bytes / 2**30:.1f} GiB",
-            "-" if watts is None else f"{watts:.0f}",
-            "-" if price is None else f"{price:.3g}",
-        )
-    console.print(table)
-
-
-def launch_facts(e: Estimate) -> str:
-    """What one must set to run it."""
-    s = e.strategy
-    facts = [
-        f"data-parallel replicas {s.dp_replicate} x shards {s.dp_shard} ({s.sharding})",
-        f"tensor {s.tp}"
-        + (" with sequence parallelism" if s.tp > 1 and s.sequence_parallel else ""),
-        f"pipeline {s.pp}" + (f" ({s.schedule}, {s.virtual_stages} chunks)" if s.pp > 1 else ""),
-        f"context {s.cp}",
-        f"micro batch {s.micro_batch} x {e.micro_steps} micro steps",
-        f"recompute {s.recompute}",
-    ]
-    return ", ".join(facts)

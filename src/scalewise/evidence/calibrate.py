@@ -21,6 +21,7 @@ import numpy as np
 from scalewise.errors import InputError, require
 from scalewise.evidence.parameters import CHIP, CHIP_PRIORS, FABRIC, OPTIONAL, STACK, Parameter
 from scalewise.step.terms import step_terms
+from scalewise.step.work import work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -338,7 +339,7 @@ def lay_out(table: RunTable) -> Slots:
 def predict_rows(table: RunTable, slots: Slots, vector: Array) -> Array:
     """Price every row with the constants of `vector`."""
     case = with_constants(table.case, slots, vector)
-    terms, _ = step_terms(case)
+    terms, _ = step_terms(case, work(case))
     tokens = case.global_batch * case.sequence
     result: Array = tokens / terms.total / case.accelerators
     return result

@@ -1,15 +1,18 @@
-"""Every strategy there is for a model, a cluster and a batch, as arrays in pieces.
+"""Every strategy there is for a model, a cluster and a batch, as products of small axes.
 
     for piece in pieces(model, cluster, workload, Limits(tp=(1, 2, 4, 8))):
-        piece.tp, piece.pp ...                  # a `Strategies` of at most some thousand rows
+        piece.shape, piece.tp, piece.schedule ...      # a `Strategies` whose columns broadcast
 
-The space is a product of small axes per mesh (tp x pp x cp); only meshes that multiply to the
-accelerators are laid out, and nothing is ever held in memory but one piece. The global batch is
-the user's: no strategy changes it.
+Strategies with as many pipeline stages and data-parallel ranks form a product of five axes: what
+the pipeline does, what data parallelism does, what is recomputed, the micro batch, and how a
+layer is split. A column has length 1 along the axes it does not depend on, so whatever is computed
+from it is computed once for the knobs it depends on, and the product itself is never written out.
+The global batch is the user's: no strategy changes it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,7 +20,7 @@ import msgspec
 import numpy as np
 
 from scalewise.errors import InputError, did_you_mean
-from scalewise.numeric import Array, Index
+from scalewise.numeric import Array
 from scalewise.strategies import FIELDS, WORDS, Strategies, encode
 from scalewise.strategy import Strategy
 
@@ -26,11 +29,16 @@ if TYPE_CHECKING:
     from scalewise.model import Model
     from scalewise.workload import Workload
 
-Part: TypeAlias = tuple[dict[str, Array], dict[str, Index]]
-"""Columns of some rows of one mesh, and their groups."""
+Axis: TypeAlias = list[dict[str, float]]
+"""Places along one axis: the fields each of them sets."""
 
-PIECE = 16384
-"""Rows of a piece: what keeps its temporaries inside the caches."""
+AXES = ("pipeline", "data", "recompute", "micro", "layer")
+"""In the order of the columns' axes: what least depends on comes first, so that the long loops of
+NumPy run over what most depends on."""
+
+PIECE = 131072
+"""Most rows of a piece: a column of 1 MiB stays near the caches, and what Python itself costs per
+piece (some 5 ms) is shared by many rows. Half of it is 20 % slower, a quarter 50 %."""
 
 LARGEST_MICRO_BATCH = 64
 LARGEST_CHUNKS = 12
@@ -54,7 +62,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     recompute: tuple[str, ...] | None = None
     """none, selective, full."""
     schedule: tuple[str, ...] | None = None
-    """gpipe, 1f1b, interleaved, zbh1, zbv."""
+    """gpipe, 1f1b, interleaved, zbh1, zbv; None for those that the software has."""
+    overlap: tuple[bool, ...] = (True, False)
+    """Whether communication may run beside compute: each kind of it is tried both ways."""
     tp_within_domain: bool = True
     """Keep tensor parallelism inside a scale-up domain: across, it has never paid."""
 
@@ -73,6 +83,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     raise InputError(
                         f"{field} = {word!r} is not known", hint=did_you_mean(word, known)
                     )
+        if not self.overlap:
+            raise InputError("overlap is empty", hint="allow True, False or both")
 
 
 def divisors(number: int) -> list[int]:
@@ -85,162 +97,165 @@ def _allowed(values: Sequence[int], limit: tuple[int, ...] | None) -> list[int]:
     return [value for value in values if limit is None or value in limit]
 
 
-def meshes(
-    model: Model, cluster: Cluster, workload: Workload, limits: Limits
-) -> Iterator[tuple[int, int, int]]:
-    """(tp, pp, cp) whose product divides the accelerators, in order."""
-    count = cluster.accelerators
-    widest = cluster.scale_up_domain if limits.tp_within_domain else count
-    for tp in _allowed(divisors(model.heads), limits.tp):
-        if count % tp or tp > widest:
-            continue
-        for pp in _allowed(divisors(count // tp), limits.pp):
-            if pp > model.layers:
-                break
-            for cp in _allowed(divisors(count // tp // pp), limits.cp):
-                if workload.sequence % (2 * cp) == 0 or cp == 1:
-                    yield tp, pp, cp
-
-
-def _data_parallel_axis(ranks: int, limits: Limits) -> list[tuple[float, float, float, float]]:
-    """(sharding, replicas, shards, reshard) for so many data-parallel ranks."""
-    allowed = limits.sharding or WORDS["sharding"]
-    axis = []
-    if "ddp" in allowed or ranks == 1:
-        axis.append((0.0, float(ranks), 1.0, 1.0))
-    for code, word in ((1.0, "zero1"), (2.0, "zero2")):
-        if word in allowed and ranks > 1:
-            axis.append((code, 1.0, float(ranks), 1.0))
-    if "zero3" in allowed:
-        for shard in divisors(ranks)[1:]:
-            axis += [(3.0, ranks / shard, float(shard), keep) for keep in (1.0, 0.0)]
-    return axis
-
-
-def _pipeline_axis(model: Model, pp: int, limits: Limits) -> list[tuple[float, float]]:
-    """(schedule, virtual stages) for so many stages."""
-    allowed = limits.schedule or WORDS["schedule"]
+def _pipeline_axis(model: Model, pp: int, limits: Limits) -> Axis:
+    """Schedules and virtual stages; only interleaved sends have something to hide behind."""
+    allowed = WORDS["schedule"] if limits.schedule is None else limits.schedule
+    fixed = {"pp": float(pp), "virtual_stages": 1.0, "overlap_pp": 1.0}
     if pp == 1:
-        return [(encode("schedule", "1f1b"), 1.0)]
+        return [{**fixed, "schedule": encode("schedule", "1f1b")}]
     axis = [
-        (encode("schedule", word), 1.0)
+        {**fixed, "schedule": encode("schedule", word)}
         for word in ("gpipe", "1f1b", "zbh1", "zbv")
-        if word in allowed and (limits.virtual_stages is None or 1 in limits.virtual_stages)
+        if word in allowed
+        and (limits.virtual_stages is None or 1 in limits.virtual_stages)
+        # The V of ZB-V gives every stage two chunks.
+        and (word != "zbv" or 2 * pp <= model.layers)
     ]
     if "interleaved" in allowed:
         for chunks in _allowed(range(2, LARGEST_CHUNKS + 1), limits.virtual_stages):
             # Equal chunks, or embedding and head in the place of a layer each.
-            if 0 in (model.layers % (pp * chunks), (model.layers + 2) % (pp * chunks)):
-                axis.append((encode("schedule", "interleaved"), float(chunks)))
+            if 0 not in (model.layers % (pp * chunks), (model.layers + 2) % (pp * chunks)):
+                continue
+            place = {**fixed, "schedule": encode("schedule", "interleaved")}
+            place["virtual_stages"] = float(chunks)
+            axis += [{**place, "overlap_pp": float(on)} for on in limits.overlap]
     return axis
 
 
-def _micro_batch_axis(workload: Workload, ranks: int, limits: Limits) -> list[int]:
+def _data_axis(ranks: int, limits: Limits) -> Axis:
+    """What data parallelism shards, keeps, prefetches and hides, for so many ranks."""
+    allowed = limits.sharding or WORDS["sharding"]
+    alone = {
+        "sharding": 0.0, "dp_replicate": 1.0, "dp_shard": 1.0,
+        "reshard": 1.0, "prefetch": 1.0, "overlap_dp": 1.0,
+    }  # fmt: skip
+    if ranks == 1:
+        return [alone]
+    switches = [{"overlap_dp": float(on)} for on in limits.overlap]
+    axis: Axis = []
+    if "ddp" in allowed:
+        axis += [{**alone, "dp_replicate": float(ranks), **on} for on in switches]
+    for code, word in ((1.0, "zero1"), (2.0, "zero2")):
+        if word in allowed:
+            whole = {**alone, "sharding": code, "dp_shard": float(ranks)}
+            axis += [{**whole, **on} for on in switches]
+    if "zero3" in allowed:
+        # Without prefetch nothing overlaps either, but a block less is held.
+        if True in limits.overlap:
+            switches = [*switches, {"overlap_dp": 1.0, "prefetch": 0.0}]
+        for shard in divisors(ranks)[1:]:
+            mesh = {**alone, "sharding": 3.0, "dp_replicate": ranks / shard, "dp_shard": shard}
+            axis += [{**mesh, "reshard": keep, **on} for keep in (1.0, 0.0) for on in switches]
+    return axis
+
+
+def _micro_axis(workload: Workload, ranks: int, limits: Limits) -> Axis:
     """Micro batches that reach the global batch exactly; 1 where none does, to be counted."""
     if workload.global_batch % ranks:
-        return [1]
+        return [{"micro_batch": 1.0}]
     fitting = [d for d in divisors(workload.global_batch // ranks) if d <= LARGEST_MICRO_BATCH]
-    return _allowed(fitting, limits.micro_batch)
+    return [{"micro_batch": float(m)} for m in _allowed(fitting, limits.micro_batch)]
 
 
-def _mesh_columns(
-    model: Model, cluster: Cluster, workload: Workload, limits: Limits, mesh: tuple[int, int, int]
-) -> Part | None:
-    """All strategies of one mesh: the product of its axes laid flat, and who shares what.
-
-    The kernels of a layer depend on the mesh, the micro batch, recompute and how sequences are
-    split; data-parallel traffic on the mesh, the sharding and (over how many micro steps) the
-    micro batch. So the groups are known from the places along the axes.
-    """
-    tp, pp, cp = mesh
-    ranks = cluster.accelerators // (tp * pp * cp)
-    axes = {
-        "data": np.array(_data_parallel_axis(ranks, limits)),
-        "pipeline": np.array(_pipeline_axis(model, pp, limits)),
-        "micro": np.array(_micro_batch_axis(workload, ranks, limits), dtype=float),
-        "recompute": np.array(
-            [encode("recompute", w) for w in limits.recompute or WORDS["recompute"]]
-        ),
-        "sequence": np.array([1.0] if tp == 1 else [1.0, 0.0]),
-        "context": np.array([0.0] if cp == 1 else [0.0, 1.0]),
-    }
-    sizes = tuple(len(axis) for axis in axes.values())
-    if 0 in sizes:
-        return None
-    places = dict(zip(axes, np.unravel_index(np.arange(int(np.prod(sizes))), sizes), strict=True))
-    data = axes["data"][places["data"]].T
-    pipeline = axes["pipeline"][places["pipeline"]].T
-    length = len(places["data"])
-    inner = ("micro", "recompute", "sequence", "context")
-    groups = {
-        "layer": _numbered([places[name] for name in inner], [len(axes[name]) for name in inner]),
-        "data": _numbered([places["data"], places["micro"]], [sizes[0], sizes[2]]),
-    }
-    columns = {
-        "sharding": data[0],
-        "dp_replicate": data[1],
-        "dp_shard": data[2],
-        "reshard": data[3],
-        "tp": np.full(length, float(tp)),
-        "pp": np.full(length, float(pp)),
-        "cp": np.full(length, float(cp)),
-        "schedule": pipeline[0],
-        "virtual_stages": pipeline[1],
-        "micro_batch": axes["micro"][places["micro"]],
-        "recompute": axes["recompute"][places["recompute"]],
-        "sequence_parallel": axes["sequence"][places["sequence"]],
-        "cp_method": axes["context"][places["context"]],
-    }
-    return columns, groups
+def _layer_axis(
+    model: Model, cluster: Cluster, workload: Workload, limits: Limits, ranks: int
+) -> Axis:
+    """How `ranks` accelerators share one layer: tensor and context parallelism, and their kinds."""
+    widest = cluster.scale_up_domain if limits.tp_within_domain else cluster.accelerators
+    axis: Axis = []
+    for tp in _allowed(divisors(math.gcd(model.heads, ranks)), limits.tp):
+        cp = ranks // tp
+        if tp > widest or cp not in _allowed([cp], limits.cp):
+            continue
+        if cp > 1 and workload.sequence % (2 * cp):
+            continue
+        for split in (1.0,) if tp == 1 else (1.0, 0.0):
+            for hide in (1.0,) if tp == 1 else [float(on) for on in limits.overlap]:
+                for method in (0.0,) if cp == 1 else (0.0, 1.0):
+                    axis.append(
+                        {
+                            "tp": float(tp),
+                            "cp": float(cp),
+                            "sequence_parallel": split,
+                            "overlap_tp": hide,
+                            "cp_method": method,
+                        }
+                    )
+    return axis
 
 
-def _numbered(places: list[Index], sizes: list[int]) -> Index:
-    """One number for places along several axes."""
-    return np.asarray(np.ravel_multi_index(tuple(places), tuple(sizes)))
+def products(
+    model: Model, cluster: Cluster, workload: Workload, limits: Limits
+) -> Iterator[dict[str, Axis]]:
+    """The axes of every (pipeline stages, data-parallel ranks), in order."""
+    count = cluster.accelerators
+    recompute = [
+        {"recompute": encode("recompute", word)} for word in limits.recompute or WORDS["recompute"]
+    ]
+    for pp in _allowed(divisors(count), limits.pp):
+        if pp > model.layers:
+            break
+        pipeline = _pipeline_axis(model, pp, limits)
+        for inner in divisors(count // pp):
+            ranks = count // pp // inner
+            axes = {
+                "pipeline": pipeline,
+                "data": _data_axis(ranks, limits),
+                "recompute": recompute,
+                "micro": _micro_axis(workload, ranks, limits),
+                "layer": _layer_axis(model, cluster, workload, limits, inner),
+            }
+            if all(axes.values()):
+                yield axes
 
 
 _DEFAULT = Strategy()
 _SEARCHED = (
-    "sharding", "dp_replicate", "dp_shard", "reshard", "tp", "pp", "cp", "schedule",
-    "virtual_stages", "micro_batch", "recompute", "sequence_parallel", "cp_method",
+    "pp", "schedule", "virtual_stages", "overlap_pp", "sharding", "dp_replicate", "dp_shard",
+    "reshard", "prefetch", "overlap_dp", "recompute", "micro_batch", "tp", "cp",
+    "sequence_parallel", "overlap_tp", "cp_method",
 )  # fmt: skip
-_FIXED = {n: encode(n, getattr(_DEFAULT, n)) for n in FIELDS if n not in _SEARCHED}
+_FIXED = {
+    name: np.full((1,) * len(AXES), encode(name, getattr(_DEFAULT, name)))
+    for name in FIELDS
+    if name not in _SEARCHED
+}
+
+
+def count(model: Model, cluster: Cluster, workload: Workload, limits: Limits) -> int:
+    """How many strategies there are."""
+    spaces = products(model, cluster, workload, limits)
+    return sum(math.prod(map(len, axes.values())) for axes in spaces)
 
 
 def pieces(
     model: Model, cluster: Cluster, workload: Workload, limits: Limits, size: int = PIECE
 ) -> Iterator[Strategies]:
-    """Walk through the space in pieces of about `size` rows."""
-    waiting: list[Part] = []
-    held = 0
-    for mesh in meshes(model, cluster, workload, limits):
-        laid = _mesh_columns(model, cluster, workload, limits, mesh)
-        if laid is None:
-            continue
-        columns, groups = laid
-        for start in range(0, len(columns["tp"]), size):
-            cut = slice(start, start + size)
-            part = {name: column[cut] for name, column in columns.items()}
-            waiting.append((part, {name: group[cut] for name, group in groups.items()}))
-            held += len(part["tp"])
-            if held >= size:
-                yield _joined(waiting)
-                waiting, held = [], 0
-    if waiting:
-        yield _joined(waiting)
+    """Walk through the space in pieces of at most `size` rows."""
+    for axes in products(model, cluster, workload, limits):
+        for part in _cut(axes, size):
+            yield _laid_out(part)
 
 
-def _joined(parts: list[Part]) -> Strategies:
-    """Parts behind each other as one piece; groups of different meshes stay apart."""
-    length = sum(len(part["tp"]) for part, _ in parts)
-    # What is not searched is one number, seen along the rows.
-    columns = {name: np.broadcast_to(code, (length,)) for name, code in _FIXED.items()}
-    columns |= {name: np.concatenate([part[name] for part, _ in parts]) for name in _SEARCHED}
-    groups: dict[str, Index] = {}
-    for name in ("layer", "data"):
-        offset, numbers = 0, []
-        for _, group in parts:
-            numbers.append(group[name] + offset)
-            offset += int(group[name].max()) + 1
-        groups[name] = np.concatenate(numbers)
-    return Strategies(columns, groups=groups)
+def _cut(axes: dict[str, Axis], size: int) -> Iterator[dict[str, Axis]]:
+    """Halve the axis on which most is shared anyway, until the product is small enough."""
+    if math.prod(map(len, axes.values())) <= size:
+        yield axes
+        return
+    for name in ("data", "micro", "layer", "pipeline", "recompute"):
+        middle = len(axes[name]) // 2
+        if middle:
+            for half in (axes[name][:middle], axes[name][middle:]):
+                yield from _cut({**axes, name: half}, size)
+            return
+
+
+def _laid_out(axes: dict[str, Axis]) -> Strategies:
+    """Turn axes into columns, each along its own axis."""
+    columns: dict[str, Array] = dict(_FIXED)
+    for place, name in enumerate(AXES):
+        shape = [1] * len(AXES)
+        shape[place] = len(axes[name])
+        for field in axes[name][0]:
+            columns[field] = np.array([here[field] for here in axes[name]]).reshape(shape)
+    return Strategies(columns)

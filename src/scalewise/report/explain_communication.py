@@ -13,8 +13,9 @@ from dataclasses import replace
 from scalewise.physics import collectives
 from scalewise.physics.collectives import Placement
 from scalewise.report.explained import Explained, Letter, plain
-from scalewise.report.worked import Worked, bubble, number, sends
+from scalewise.report.worked import Worked, number
 from scalewise.step import context_parallel as context
+from scalewise.step.data_parallel import tail_hides
 from scalewise.step.groups import (
     context_group,
     gradient_group,
@@ -23,6 +24,7 @@ from scalewise.step.groups import (
     stages_cross_domains,
     tensor_group,
 )
+from scalewise.step.pipeline import kept_share, weights_seconds
 from scalewise.units import format_bytes, format_rate, format_seconds
 
 SOURCE = "NCCL's tuner (NVIDIA/nccl v2.30.7, src/graph/tuning.cc)"
@@ -99,6 +101,15 @@ def per_step(w: Worked) -> tuple[Letter, Letter]:
     )
 
 
+def _edge(w: Worked) -> str:
+    """What the slowest stage holds beside its layers."""
+    if w.field("pp") == 1 or (w.on_last and w.e.strategy.schedule == "zbv"):
+        return "embedding and head"
+    if w.on_last:
+        return "the head, on the slowest stage"
+    return "the embedding, if the slowest stage is the first"
+
+
 def tensor_parallel(w: Worked) -> Explained:
     """Explain the collectives that tensor parallelism puts on the path."""
     buffer = 2.0 * w.tokens * w.field("hidden")
@@ -106,19 +117,24 @@ def tensor_parallel(w: Worked) -> Explained:
     split = w.field("sequence_parallel") > 0
     lines = _gather(w, buffer, place) if split else (_all_reduce(w, buffer, place),)
     kind = "gathers and scatters" if split else "all-reduces"
+    kernels = number(w.layer.backward) + number(w.layer.recompute)
     return Explained(
         key="tensor_parallel",
         title="Exposed tensor-parallel communication",
-        formula="T = a L (1 - o) (Cf + Cb)",
+        formula="T = a L (X(Cf, Kf) + X(Cb, Kb)),  X(C, K) = max((1 - o) C, C - K)",
         letters=(
             *per_step(w),
             Letter("o", plain(1.0 - w.tp_share), "share hidden behind compute"),
             Letter("Cf", format_seconds(w.tp_forward), f"{kind} of a layer, forward"),
             Letter("Cb", format_seconds(w.tp_backward), f"{kind} of a layer, backward"),
+            Letter(
+                "Kf", format_seconds(number(w.layer.forward)), "kernels to hide behind, forward"
+            ),
+            Letter("Kb", format_seconds(kernels), "kernels to hide behind, backward"),
             Letter("", format_bytes(buffer), "of activations in each, 2 bytes x m x h"),
         ),
         working=lines,
-        result=w.steps * w.layers * w.tp_share * (w.tp_forward + w.tp_backward),
+        result=w.steps * w.layers * (w.tp_exposed_forward + w.tp_exposed_backward),
         source=_stack(w, "o"),
     )
 
@@ -165,7 +181,7 @@ def data_parallel_gather(w: Worked) -> Explained:
     """Explain the parameter gathers of FSDP that nothing hides."""
     params = w.field("layer_params") / w.field("tp")
     bytes_ = 2.0 * params
-    gather, root = number(w.traffic.gather), number(w.traffic.root_gather)
+    gather = number(w.traffic.gather)
     backward = w.exposed_backward * (1.0 - w.reduce_share)
     return Explained(
         key="data_parallel_gather",
@@ -176,12 +192,12 @@ def data_parallel_gather(w: Worked) -> Explained:
             Letter("Xf", format_seconds(w.exposed_forward), "of a layer's gather, forward"),
             Letter("Xb", format_seconds(backward), "of a layer's gather, backward"),
             Letter("G", format_seconds(gather), "gather of one layer; the first hides nowhere"),
-            Letter("Ge", format_seconds(root), "gather of embedding and head"),
+            Letter("Ge", format_seconds(w.root_gather), f"gather of {_edge(w)}"),
             Letter("", format_bytes(bytes_), f"2 bytes x {plain(params)} parameters of a layer"),
         ),
         working=_gather(w, bytes_, shard_group(w.case)),
-        result=w.steps * (w.layers - 1.0) * (w.exposed_forward + backward)
-        + w.steps * (gather + root),
+        result=w.steps * w.others * (w.exposed_forward + backward)
+        + w.steps * (gather + w.root_gather),
         source=_source(w),
     )
 
@@ -217,12 +233,14 @@ def data_parallel_reduce(w: Worked) -> Explained:
         title="Exposed gradient reduction" + ("" if kind == "ddp" else " and parameter gather"),
         formula="T = C - min(o C, W)" + (" + a ((L - 1) X + S + Se)" if layered else ""),
         letters=(
+            *((*per_step(w), *_layered_letters(w)) if layered else ()),
             Letter("C", format_seconds(load), f"{moved}, in calls of one bucket"),
             Letter("o", plain(share), "share that may hide behind compute"),
             Letter(
                 "W",
-                format_seconds(w.layers * (w.forward + w.backward)),
-                "compute of one micro step",
+                format_seconds(w.window),
+                "backward of the last micro step"
+                + ("" if kind == "ddp" else ", and forward of the first for parameters"),
             ),
             Letter(
                 "",
@@ -238,14 +256,31 @@ def data_parallel_reduce(w: Worked) -> Explained:
 
 def _layered_reduce(w: Worked) -> float:
     """Seconds of the reductions that run layer by layer and that nothing hides."""
-    overlapped = w.steps * (w.layers - 1.0) * w.exposed_backward * w.reduce_share
-    return overlapped + w.steps * (number(w.traffic.reduce) + number(w.traffic.root_reduce))
+    return w.steps * (w.others * w.exposed_backward * w.reduce_share + w.tail)
+
+
+def _layered_letters(w: Worked) -> tuple[Letter, ...]:
+    """The letters of that sum."""
+    hides = bool(number(tail_hides(w.case, w.traffic))) and w.steps > 1
+    mean = ", mean over micro steps: each but the last has a next one to hide it" if hides else ""
+    return (
+        Letter(
+            "X",
+            format_seconds(w.exposed_backward * w.reduce_share),
+            "of a layer's reduction, behind backward",
+        ),
+        Letter(
+            "S",
+            format_seconds(w.tail - w.root_tail),
+            "reduction of one layer; the last hides nowhere" + mean,
+        ),
+        Letter("Se", format_seconds(w.root_tail), f"reduction of {_edge(w)}" + mean),
+    )
 
 
 def _sharded_reduce(w: Worked) -> Explained:
     params = w.field("layer_params") / w.field("tp")
     bytes_ = w.field("reduce_bytes") * params
-    reduce, root = number(w.traffic.reduce), number(w.traffic.root_reduce)
     lines = _gather(w, bytes_, shard_group(w.case))
     replicas = replica_group(w.case)
     if number(replicas.ranks) > 1:
@@ -258,13 +293,7 @@ def _sharded_reduce(w: Worked) -> Explained:
         formula="T = a ((L - 1) X + S + Se)",
         letters=(
             *per_step(w),
-            Letter(
-                "X",
-                format_seconds(w.exposed_backward * w.reduce_share),
-                "of a layer's reduction, behind backward",
-            ),
-            Letter("S", format_seconds(reduce), "reduction of one layer; the last hides nowhere"),
-            Letter("Se", format_seconds(root), "reduction of embedding and head"),
+            *_layered_letters(w),
             Letter(
                 "",
                 format_bytes(bytes_),
@@ -282,10 +311,11 @@ def contention(w: Worked) -> Explained:
     return Explained(
         key="contention",
         title="Contention: compute slowed down by communication beside it",
-        formula="T = a (L - 1) (block - compute - exposed),  "
+        formula="T = a ((L - 1) D + E),  D = block - compute - exposed,  "
         "block = max(compute + c min(comm, compute), comm)",
         letters=(
             *per_step(w),
+            Letter("E", format_seconds(w.tail_slowed), "beside the last reductions before"),
             Letter("c", plain(w.field("contention")), "slow-down per second of communication"),
             Letter("compute", format_seconds(w.forward), "forward of a layer"),
             Letter("comm", format_seconds(number(w.traffic.forward)), "beside forward"),
@@ -294,62 +324,83 @@ def contention(w: Worked) -> Explained:
         ),
         working=(
             f"blocks take {format_seconds(w.block_forward)} forward and "
-            f"{format_seconds(w.block_backward)} backward: {format_seconds(w.slowed)} more",
+            f"{format_seconds(w.block_backward)} backward: D = {format_seconds(w.slowed)}",
         ),
-        result=w.steps * (w.layers - 1.0) * w.slowed,
+        result=w.steps * (w.others * w.slowed + w.tail_slowed),
         source=f"c: stack {w.e.stack.name}",
     )
 
 
 def pipeline_bubble(w: Worked) -> Explained:
     """Explain the idle time while the pipeline fills and drains."""
-    s = w.e.strategy
+    s, v, pp = w.e.strategy, w.field("chunks"), w.field("pp")
+    passing = w.slowest - w.tail
+    formula, letters = (
+        "T = (A - M) / v",
+        [
+            Letter("A", format_seconds(w.everywhere), "one micro batch over all stages"),
+            Letter("M", format_seconds(passing), "one micro batch on the slowest stage"),
+            Letter("v", plain(v), "virtual stages per stage"),
+        ],
+    )
+    if w.field("schedule") >= 2.0:
+        formula = "T = y (A - M) / v"
+        share = number(kept_share(w.case, w.work))
+        told = f"share of the 1F1B bubble that schedule {s.schedule} keeps, from the letters below"
+        later = number(weights_seconds(w.work))
+        letters += [
+            Letter("y", plain(share), told),
+            Letter("f", format_seconds(w.forward), "forward of a layer"),
+            Letter("i", format_seconds(w.backward - later), "gradients of its inputs"),
+            Letter("w", format_seconds(later), "gradients of its weights, which can wait"),
+        ]
+    if w.send_waiting > 0.0:
+        formula += " + Z"
+        told = "messages between other stages while the pipeline fills and drains"
+        letters.append(Letter("Z", format_seconds(w.send_waiting), told))
+    if v > 1.0 and w.steps < pp and w.field("schedule") < 3.0:
+        formula += " + (1 - 1 / v) (pp - a) A / pp"
+        letters += [
+            Letter("pp", plain(pp), "stages"),
+            Letter("a", plain(w.steps), "micro steps, fewer than stages: chunks wait for them"),
+        ]
     return Explained(
         key="bubble",
         title="Pipeline bubble",
-        formula="T = y (A - M) / v",
-        letters=(
-            Letter("A", format_seconds(w.everywhere), "one micro batch over all stages"),
-            Letter("M", format_seconds(w.slowest), "one micro batch on the slowest stage"),
-            Letter("v", plain(w.field("chunks")), "virtual stages per stage"),
-            Letter(
-                "y",
-                plain(bubble(w) / max((w.everywhere - w.slowest) / w.field("chunks"), 1e-30)),
-                f"share of the 1F1B bubble that schedule {s.schedule} keeps",
-            ),
-        ),
+        formula=formula,
+        letters=tuple(letters),
         working=(
             f"{s.pp} stages, {plain(w.steps)} micro steps, {plain(w.layers)} layers on the slowest"
             + (" (with the head)" if w.on_last else ""),
         ),
-        result=bubble(w),
-        source="Qi et al., arXiv 2401.10241, table 2; layer times as above",
+        result=w.bubble,
+        source="arXiv 2104.04473 and (zero bubble) 2401.10241; layer times as above",
     )
 
 
 def pipeline_send(w: Worked) -> Explained:
     """Explain the sends between stages that nothing hides."""
-    load, exposed = sends(w)
+    load, exposed, pp = w.send_load, w.send_exposed, w.field("pp")
     shard = w.field("tp") if w.field("sequence_parallel") > 0 else 1.0
     message = 2.0 * w.tokens * w.field("hidden") / shard
     crosses = number(stages_cross_domains(w.case))
     one = number(collectives.send_seconds(message, w.wires, crosses))
-    hidden = exposed < load
+    per_micro = 4.0 if pp > 2 else 2.0
+    hidden = w.field("schedule") >= 2 or (w.field("chunks") > 1 and w.field("overlap_pp") > 0)
     return Explained(
         key="pipeline_send",
         title="Exposed sends between pipeline stages",
-        formula="T = 2 (pp - 1) t" if hidden else "T = n v a t",
+        formula="T = n t" if hidden else "T = n v a t",
         letters=(
             Letter("t", format_seconds(one), f"one message of {format_bytes(message)}"),
-            Letter("n", "4" if w.field("pp") > 2 else "2", "messages per micro step and chunk"),
+            Letter("n", plain(per_micro), "messages per micro step and chunk"),
             Letter("v", plain(w.field("chunks")), "virtual stages per stage"),
             Letter("a", plain(w.steps), "micro steps"),
-            Letter("pp", plain(w.field("pp")), "stages"),
         ),
         working=(
             "stages are in " + ("different domains" if crosses else "the same domain"),
             f"load {format_seconds(load)}"
-            + (", hidden but for filling and draining" if hidden else ", nothing hides it"),
+            + (", hidden but for filling and draining" if hidden else ", the stages wait for it"),
         ),
         result=exposed,
         source=_source(w),

@@ -186,14 +186,18 @@ def _activations(w: Worked, stage: Stage) -> Explained:
 
 def _logits(w: Worked, stage: Stage) -> Explained:
     each, columns = w.field("logit_memory"), w.field("vocab") / w.field("tp")
-    letters = (
+    letters: tuple[Letter, ...] = (
         Letter("z", plain(each), "bytes per logit at the peak"),
         Letter("m", plain(w.tokens), "tokens of one rank in a micro step"),
         Letter("V / tp", plain(columns), "columns of the output projection"),
     )
-    result = each * w.tokens * columns if stage.logits else 0.0
+    formula, count = "M = z m V / tp", 1.0
+    if w.field("schedule") == 0 and w.field("pp") > 1:
+        formula, count = "M = a z m V / tp", w.steps
+        letters = (Letter("a", plain(count), "micro steps, all forward passes first"), *letters)
+    result = count * each * w.tokens * columns if stage.logits else 0.0
     source = f"stack {w.e.stack.name}"
-    return _part("logits", "logits", "M = z m V / tp", letters, result, source)
+    return _part("logits", "logits", formula, letters, result, source)
 
 
 def _buffers(w: Worked, stage: Stage) -> Explained:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalewise.chip import load_chip
-from scalewise.step import pipeline
 from scalewise.step.case import Case
 from scalewise.step.groups import links, shards
 from scalewise.step.layers import tokens_per_rank
@@ -66,14 +65,3 @@ class Worked:
 def work(e: Estimate) -> Worked:
     """Recompute what lies between the inputs of an estimate and its terms."""
     return Worked(e)
-
-
-def bubble(w: Worked) -> float:
-    """Idle time of the slowest stage."""
-    return number(pipeline.bubble_seconds(w.case, w.everywhere, w.slowest))
-
-
-def sends(w: Worked) -> tuple[float, float]:
-    """(load, exposed) of the sends between stages."""
-    load, exposed = pipeline.sends(w.case)
-    return number(load), number(exposed)

@@ -17,7 +17,7 @@ import numpy as np
 
 from scalewise.chip import UNCALIBRATED
 from scalewise.errors import InputError
-from scalewise.numeric import Array, Index
+from scalewise.numeric import Array, Index, lean, stacked
 from scalewise.physics.collectives import ALGORITHMS, PROTOCOLS
 from scalewise.physics.compute import clock_factor
 from scalewise.step.stages import stage_layers
@@ -157,10 +157,6 @@ class Case:
     workspace_bytes: Array
     fragmentation: Array
 
-    # Rows that share what a layer does, and what data parallelism moves; None if not known.
-    layer_group: Index | None = None
-    data_group: Index | None = None
-
     def __len__(self) -> int:
         return len(self.layers)
 
@@ -193,9 +189,12 @@ class Case:
             **_cluster_numbers(cluster, stack, chip),
             **{name: getattr(stack, name) for name in _STACK_FIELDS},
         }
-        # What is the same for all strategies is not copied: one number, seen along the rows.
+        # What is the same for all strategies is not copied: one number, seen along the rows, or
+        # of length 1 along every axis of a product.
         values = np.array([*fixed.values()], dtype=float)
-        block = np.broadcast_to(values[:, None], (len(values), len(strategies)))
+        axes = len(strategies.shape)
+        shape = strategies.shape if axes == 1 else (1,) * axes
+        block = np.broadcast_to(values.reshape(-1, *(1,) * axes), (len(values), *shape))
         columns = dict(zip(fixed, block, strict=True))
         columns |= _strategy_numbers(model, workload, strategies, stack)
         columns |= _precision_numbers(cluster, workload, strategies, stack, chip)
@@ -203,8 +202,7 @@ class Case:
         columns["reduce_bytes"] = np.where(
             stated == 0.0, columns["reduce_bytes"], np.where(stated == 1.0, 4.0, 2.0)
         )
-        groups = strategies.groups or {}
-        return cls(**columns, layer_group=groups.get("layer"), data_group=groups.get("data"))
+        return cls(**columns)
 
     @classmethod
     def join(cls, cases: Sequence[Case]) -> Case:
@@ -219,14 +217,14 @@ class Case:
     @classmethod
     def columns(cls) -> tuple[str, ...]:
         """The names of all columns."""
-        return tuple(field.name for field in fields(cls) if not field.name.endswith("_group"))
+        return tuple(field.name for field in fields(cls))
 
     def take(self, rows: Index) -> Case:
-        """The rows of some places, without groups."""
+        """The rows of some places."""
         return Case(**{name: getattr(self, name)[rows] for name in _COLUMNS})
 
     def changed(self, **columns: Array) -> Case:
-        """Return a copy with some columns exchanged; what rows shared they may not share now."""
+        """Return a copy with some columns exchanged."""
         kept = {name: getattr(self, name) for name in _COLUMNS}
         return Case(**{**kept, **columns})
 
@@ -281,7 +279,8 @@ def _strategy_numbers(
         "chunks": s.virtual_stages,
         # Interleaving is 1F1B with chunks: 0 GPipe, 1 1F1B, 2 ZB-H1, 3 ZB-V.
         "schedule": np.where(s.schedule >= 2.0, s.schedule - 1.0, s.schedule),
-        "micro_steps": np.maximum(np.floor(workload.global_batch / ranks), 1.0),
+        # The same for all ways to replicate and shard over as many ranks.
+        "micro_steps": lean(np.maximum(np.floor(workload.global_batch / ranks), 1.0)),
         "first_layers": first,
         "middle_layers": middle,
         "last_layers": last,
@@ -298,14 +297,15 @@ def _stage_columns(
 ) -> tuple[Array, Array, Array, Array]:
     """Stage sizes and whether they exist, computed once for every distinct (pp, first, last)."""
     s = strategies
-    keys = np.array([s.pp, s.first_stage_layers, s.last_stage_layers])
-    if len(s) == 1:
+    laid = stacked(s.pp, s.first_stage_layers, s.last_stage_layers)
+    keys = laid.reshape(3, -1)
+    if keys.shape[1] == 1:
         distinct, place = keys, np.zeros(1, dtype=int)
     elif np.any(keys[1:]):
         distinct, place = np.unique(keys, axis=1, return_inverse=True)
     else:
         # Nearly always: `unique` of a plain array is much faster.
-        _, index, place = np.unique(s.pp, return_index=True, return_inverse=True)
+        _, index, place = np.unique(keys[0], return_index=True, return_inverse=True)
         distinct = keys[:, index]
     sizes = np.ones((4, distinct.shape[1]))
     for column, (pp, first, last) in enumerate(distinct.T.astype(int).tolist()):
@@ -316,7 +316,7 @@ def _stage_columns(
         except InputError:
             # `feasibility` says so; any positive size will do here.
             sizes[3, column] = 0.0
-    first_layers, middle, last_layers, fit = sizes[:, np.ravel(place)]
+    first_layers, middle, last_layers, fit = sizes[:, np.ravel(place)].reshape(4, *laid.shape[1:])
     return first_layers, middle, last_layers, fit
 
 
@@ -360,12 +360,12 @@ def _precision_numbers(
     """Peaks and sustained rates, for every distinct precision."""
     names = ("peak", "rate", "rate16", "matmul_bytes", "quantised_copies",
              "attention_forward_rate",             "attention_backward_rate")  # fmt: skip
-    columns = {name: np.empty(len(strategies)) for name in names}
+    columns = {name: np.empty(strategies.precision.shape) for name in names}
     kernel = stack.attention_kernel
     forward, backward = chip.attention.get(kernel, UNCALIBRATED.attention[kernel])
     accelerator, pace = cluster.accelerator, clock(cluster)
     codes = strategies.precision
-    for code in codes if len(codes) == 1 else np.unique(codes):
+    for code in codes.ravel() if codes.size == 1 else np.unique(codes):
         precision = WORDS["precision"][int(code)] or workload.precision
         family = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}.get(str(precision), "bf16")
         wide = "fp16" if precision == "fp16" or "bf16" not in accelerator.peak_flops else "bf16"

@@ -7,8 +7,9 @@ share one communicator, so they queue up; prefetch lets them run beside the neig
     block = max(compute + contention x min(communication, compute), communication)
 
 Contention is not zero: collective kernels hold compute units and memory bandwidth while they run,
-also while they only wait for latency. Otherwise (DDP, ZeRO-1/2): gradients travel once per step
-in buckets, partly behind the last backward.
+also while they only wait for latency. The first gather of a micro step and its last reduction
+have no neighbour, unless the next micro step follows without a gather. Otherwise (DDP, ZeRO-1/2):
+gradients travel once per step in buckets, partly behind the last backward.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalewise.numeric import Num
+from scalewise.numeric import Array, Mask, Num, stacked
 from scalewise.physics.collectives import all_reduce_seconds, gather_seconds
 from scalewise.step.case import Case
 from scalewise.step.groups import gradient_group, links, replica_group, shard_group, shards
@@ -35,10 +36,17 @@ class BlockTraffic:
     """All that runs beside forward."""
     backward: Num
     """All that runs beside backward."""
+    again: Num
+    """The part of it that gathers parameters freed after forward."""
     root_gather: Num
-    """Gather of what no layer holds (embedding, head): nothing runs beside it."""
+    """Gather of what no layer holds on the stage with the head; nothing runs beside it. Without a
+    pipeline, and in ZB-V, the embedding is on that stage too."""
     root_reduce: Num
     """Reduction of its gradients, likewise."""
+    first_gather: Num
+    """Gather of the embedding on a first stage of its own; middle stages hold neither."""
+    first_reduce: Num
+    """Reduction of its gradients."""
 
 
 def block_traffic(case: Case) -> BlockTraffic:
@@ -50,58 +58,149 @@ def block_traffic(case: Case) -> BlockTraffic:
             reduce=none,
             forward=none,
             backward=none,
+            again=none,
             root_gather=none,
             root_reduce=none,
+            first_gather=none,
+            first_reduce=none,
         )
     group, replicas, wires = shard_group(case), replica_group(case), links(case)
     full = np.where(case.sharding == 3.0, 1.0, 0.0)
     scattered = np.where(case.sharding >= 2.0, 1.0, 0.0)
-    params, rest = case.layer_params / case.tp, edge_params(case) / case.tp
-    # One call for all four messages of the group: layer and root, parameters and gradients.
-    gradients, root_gradients = case.reduce_bytes * params, case.reduce_bytes * rest
-    sizes = np.array([2.0 * params, gradients, 2.0 * rest, root_gradients])
-    gather, reduce, root_gather, root_reduce = np.asarray(gather_seconds(sizes, group, wires))
-    sizes = np.array([gradients, root_gradients]) / shards(case)
-    across, root_across = np.asarray(all_reduce_seconds(sizes, replicas, wires))
+    params = case.layer_params / case.tp
+    split, head, first = root_params(case)
+    rests = [head / case.tp]
+    staged = split.any()
+    if staged and (split & (head != first)).any():
+        rests.append(first / case.tp)
+    # One call for all messages of the group: layer and roots, parameters and gradients.
+    elements = (params, *rests)
+    gradients = [case.reduce_bytes * each for each in elements]
+    sizes = stacked(*(2.0 * each for each in elements), *gradients)
+    times = np.asarray(gather_seconds(sizes, group, wires))
+    gathers, reduces = times[: len(elements)], times[len(elements) :]
+    sizes = stacked(*gradients) / shards(case)
+    reduces = reduces + np.asarray(all_reduce_seconds(sizes, replicas, wires))
     # Where gradients stay local until the last micro step, the reduction is spread over all.
     often = np.where(case.reduce_every_micro_step > 0.0, 1.0, 1.0 / case.micro_steps)
-    gather, root_gather = full * gather, full * root_gather
-    reduce = scattered * often * (reduce + across)
-    root_reduce = scattered * often * (root_reduce + root_across)
+    gather, root_gather = full * gathers[0], full * gathers[1]
+    reduce, root_reduce = scattered * often * reduces[0], scattered * often * reduces[1]
+    # The last of two roots, or of one that stands for both because they are equal.
+    first_gather = np.where(split, full * gathers[-1], 0.0) if staged else none
+    first_reduce = np.where(split, scattered * often * reduces[-1], 0.0) if staged else none
     again = np.where(case.reshard > 0.0, gather, 0.0)
     return BlockTraffic(
         gather=gather,
         reduce=reduce,
         forward=gather,
         backward=again + reduce,
+        again=again,
         root_gather=root_gather,
         root_reduce=root_reduce,
+        first_gather=first_gather,
+        first_reduce=first_reduce,
     )
 
 
-def overlapped(case: Case, compute: Num, communication: Num) -> Num:
-    """Return the time of a block whose communication runs beside its compute."""
-    if not np.any(communication):
-        return compute
-    beside = compute + case.contention * np.minimum(communication, compute)
-    together = np.maximum(beside, communication)
-    hides = (case.prefetch > 0.0) & (case.overlap_dp > 0.0)
-    result: Num = np.where(hides, together, compute + communication)
-    return result
+def root_params(case: Case) -> tuple[Mask, Array, Array]:
+    """Return (ends on two stages?, parameters outside the layers beside the head, and first)."""
+    split = (case.pp > 1.0) & (case.schedule != 3.0)
+    # A tied head lives on the last stage as a second copy of the embedding.
+    own = np.where(case.head_params > 0.0, case.head_params, case.embedding_params)
+    head = np.where(split, own, case.embedding_params + case.head_params)
+    return np.asarray(split), head, case.embedding_params
 
 
-def exposed(case: Case, block: Num, compute: Num, communication: Num) -> Num:
-    """Return what of a block's communication nothing hides.
+def hides(case: Case, gather: Num) -> Mask:
+    """Whether communication runs beside compute: what gathers must be fetched ahead for that."""
+    ahead = (case.prefetch > 0.0) | (np.asarray(gather) <= 0.0)
+    return np.asarray(ahead & (case.overlap_dp > 0.0))
 
-    All of it without overlap; else what is left when compute, slowed by contention, is done.
+
+def tail_hides(case: Case, traffic: BlockTraffic) -> Mask:
+    """Whether the last reduction of a micro step runs beside the next one.
+
+    It does unless a gather waits behind it on the same communicator, and GPipe gathers nothing
+    anew between its backward passes. Reductions that are done once have no next.
+    """
+    follows = (np.asarray(traffic.gather) <= 0.0) | ((case.schedule == 0.0) & (case.pp > 1.0))
+    each = case.reduce_every_micro_step > 0.0
+    return np.asarray(follows & each & hides(case, traffic.again) & (case.sharding >= 2.0))
+
+
+def hidden_tail(
+    case: Case, traffic: BlockTraffic, layers: Num, forward: Num, backward: Num, root: Num
+) -> tuple[Num, Num, Num]:
+    """Return what the last reductions of a micro step cost, mean over micro steps, seconds.
+
+    Args:
+        case: The step.
+        traffic: What moves per layer.
+        layers: Layers of the stage.
+        forward: Forward of a layer alone, seconds.
+        backward: Its backward.
+        root: Reduction of what no layer holds.
+
+    Returns:
+        Exposed of the layer's and of the root's reduction, and compute slowed down beside them.
+    """
+    reduce, none = traffic.reduce, np.zeros_like(case.layers)
+    # Looking is cheaper than asking in full: mostly nothing is reduced, or a gather is behind it.
+    if not np.any(reduce) or (np.all(traffic.gather) and np.all(case.schedule)):
+        return reduce, root, none
+    follows = tail_hides(case, traffic)
+    if not follows.any():
+        return reduce, root, none
+    # The last micro step has no next.
+    hidden = np.where(follows, 1.0 - 1.0 / case.micro_steps, 0.0)
+    shown = 1.0 - hidden
+    slowed = case.contention * np.minimum(reduce, backward)
+    behind = hidden * np.minimum(layers, 1.0)
+    exposed_ = shown * reduce + behind * np.maximum(reduce - (backward + slowed), 0.0)
+    roots = hidden * case.contention * np.minimum(root, layers * forward)
+    return exposed_, shown * root, behind * slowed + roots
+
+
+def overlapped(case: Case, compute: Num, communication: Num, gather: Num) -> tuple[Num, Num]:
+    """Return the time of a block with communication beside it, and what of that nothing hides.
+
+    Without overlap all of it is exposed; else what is left when compute, slowed by contention, is
+    done.
+
+    Args:
+        case: The step.
+        compute: Seconds of the block alone.
+        communication: Seconds of all that may run beside it.
+        gather: The part of it that the block itself waits for.
     """
     if not np.any(communication):
-        return 0.0 * compute
-    hides = (case.prefetch > 0.0) & (case.overlap_dp > 0.0)
+        return compute, 0.0 * compute
     slowed = compute + case.contention * np.minimum(communication, compute)
-    excess = np.maximum(block - slowed, 0.0)
-    result: Num = np.where(hides, excess, communication)
-    return result
+    together = np.maximum(slowed, communication)
+    beside = hides(case, gather)
+    block: Num = np.where(beside, together, compute + communication)
+    return block, np.where(beside, together - slowed, communication)
+
+
+def beside_backward(case: Case, backward: Num, traffic: BlockTraffic) -> tuple[Num, Num]:
+    """Return a block's backward with its traffic beside it, and what of that nothing hides.
+
+    Mean over micro steps: gradients that are reduced once travel beside the last backward alone,
+    which may be too short for them where all of them together are not.
+    """
+    again = traffic.again
+    block, shown = overlapped(case, backward, traffic.backward, again)
+    if (case.reduce_every_micro_step > 0.0).all() or not np.any(traffic.reduce):
+        return block, shown
+    once = (case.reduce_every_micro_step <= 0.0) & (np.asarray(traffic.reduce) > 0.0)
+    last = 1.0 / case.micro_steps
+    others, others_shown = overlapped(case, backward, again, again)
+    whole = again + case.micro_steps * traffic.reduce
+    final, final_shown = overlapped(case, backward, whole, again)
+    return (
+        np.where(once, (1.0 - last) * others + last * final, block),
+        np.where(once, (1.0 - last) * others_shown + last * final_shown, shown),
+    )
 
 
 def edge_params(case: Case) -> Num:
@@ -145,7 +244,7 @@ def step_load(case: Case, params: Num) -> Num:
         load = np.where(stage == 0.0, reduce, load)
     if (stage > 0.0).any():
         weights = np.maximum(2.0 * params / bucket, 1.0)
-        sizes = np.array([piece, 2.0 * params / weights])
+        sizes = stacked(piece, 2.0 * params / weights)
         scatter, gather = np.asarray(gather_seconds(sizes, group, wires))
         scatter, gather = calls * scatter, weights * gather
         across = calls * all_reduce_seconds(piece / shards(case), replicas, wires)

@@ -27,11 +27,12 @@ from scalewise.stack import Stack, load_stack, stack_for
 from scalewise.step.case import Case
 from scalewise.step.feasibility import REASONS, feasibility
 from scalewise.step.flops import recompute_flops
-from scalewise.step.memory import MemoryParts, peak_memory
+from scalewise.step.memory import MemoryParts, fullest, stage_memory
 from scalewise.step.result import Estimate
 from scalewise.step.stages import stage_layers
 from scalewise.step.support import check_supported
-from scalewise.step.terms import Load, Terms, step_terms
+from scalewise.step.terms import Load, Terms, communication_load, step_terms
+from scalewise.step.work import Work, work
 from scalewise.strategies import Strategies, encode
 from scalewise.strategy import Strategy
 
@@ -69,17 +70,19 @@ class Estimates:
     defaults: tuple[str, ...]
     """What was chosen for the user."""
     case: Case
+    work: Work
+    """What its layers and its slowest stage do."""
     terms: Terms
-    load: Load
-    memory: MemoryParts
+    step_seconds: Array
+    """Time of one optimizer step: the sum of its terms."""
 
     def __len__(self) -> int:
-        return len(self.case)
+        return len(self.strategies)
 
     @cached_property
-    def step_seconds(self) -> Array:
-        """Time of one optimizer step."""
-        return np.asarray(self.terms.total)
+    def load(self) -> Load:
+        """Communication of one rank, hidden or not."""
+        return communication_load(self.case, self.work)
 
     @cached_property
     def tokens_per_second(self) -> Array:
@@ -123,9 +126,19 @@ class Estimates:
         return self.mfu + self.tokens_per_second_per_accelerator * extra / self.case.peak
 
     @cached_property
+    def _stages(self) -> MemoryParts:
+        """Memory of every stage that can be the fullest."""
+        return stage_memory(self.case)
+
+    @cached_property
+    def memory(self) -> MemoryParts:
+        """Memory of the fullest rank by part."""
+        return fullest(self._stages)
+
+    @cached_property
     def memory_bytes(self) -> Array:
         """Peak memory of the fullest rank."""
-        return np.asarray(self.memory.total)
+        return np.asarray(np.max(self._stages.total, axis=0))
 
     @cached_property
     def infeasible_code(self) -> Array:
@@ -253,7 +266,8 @@ def estimate(
         )
     chip = load_chip(cluster.accelerator.architecture)
     case = Case.of(model, cluster, workload, many, software, chip)
-    terms, load = step_terms(case)
+    done = work(case)
+    terms, seconds = step_terms(case, done)
     result = Estimates(
         model=model,
         cluster=cluster,
@@ -264,9 +278,9 @@ def estimate(
         convention=convention,
         defaults=() if note is None else (note,),
         case=case,
+        work=done,
         terms=terms,
-        load=load,
-        memory=peak_memory(case),
+        step_seconds=np.asarray(seconds),
     )
     return result[0] if single else result
 
@@ -341,6 +355,12 @@ def _check_splits(model: Model, workload: Workload, strategy: Strategy) -> None:
         last=strategy.last_stage_layers,
     )
     chunks = strategy.pp * strategy.virtual_stages
+    if strategy.pp > 1 and strategy.schedule == "zbv" and 2 * strategy.pp > model.layers:
+        raise InputError(
+            f"schedule zbv makes two chunks of each of {strategy.pp} stages, more than the "
+            f"{model.layers} layers of {model.name}",
+            hint=f"use at most pp{model.layers // 2}, or zbh1",
+        )
     # Embedding and head may take the place of a layer each.
     if chunks > model.layers + 2:
         raise InputError(

@@ -45,12 +45,17 @@ def feasibility(case: Case, memory_low: Num) -> Array:
         np.remainder(case.heads, case.tp) != 0.0,
         np.remainder(case.sequence, case.cp) != 0.0,
         # Embedding and head may take the place of a layer each (Megatron: 126 + 2 on 128 chunks).
-        (case.pp * case.chunks > case.layers + 2.0) | (case.stages_fit == 0.0),
+        (case.pp * case.chunks > case.layers + 2.0)
+        | (case.stages_fit == 0.0)
+        # ZB-V gives every stage two chunks, whatever is asked.
+        | ((case.schedule == 3.0) & (case.pp > 1.0) & (2.0 * case.pp > case.layers)),
         case.experts_fit == 0.0,
         case.software_fits == 0.0,
         np.asarray(memory_low) > case.memory_bytes,
     )
-    codes = np.zeros(len(case))
-    for code in range(len(wrong), 0, -1):
-        codes = np.where(wrong[code - 1], float(code), codes)
+    codes = np.where(wrong[-1], float(len(wrong)), 0.0)
+    for code in range(len(wrong) - 1, 0, -1):
+        # Looking costs as much as writing a few rows.
+        if codes.size < 64 or wrong[code - 1].any():
+            codes = np.where(wrong[code - 1], float(code), codes)
     return codes

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalewise.numeric import Array, Num
+from scalewise.numeric import Array, Num, stacked
 from scalewise.physics.compute import attention_seconds, gemm_seconds
 from scalewise.step.case import Case
 
@@ -32,6 +32,9 @@ class LayerCompute:
     """Flatten, cast and accumulate the layer's gradients."""
     recompute: Num
     """Forward work that backward repeats."""
+    weights: Num
+    """Of the backward products and the gradients' handling, what concerns weights: zero-bubble
+    schedules put it off."""
 
     @property
     def forward(self) -> Num:
@@ -63,15 +66,15 @@ def product_seconds(case: Case) -> Array:
     qkv, up, vocab = query + 2.0 * case.key_value / tp, (1.0 + case.gated) * ffn, case.vocab / tp
     columns, depths = (qkv, hidden, up, hidden), (hidden, query, hidden, ffn)
     rows = (tokens,) * 4
-    half = np.broadcast_to(2.0, tokens.shape)
+    half = np.broadcast_to(2.0, case.matmul_bytes.shape)
     times = gemm_seconds(
-        np.array([*rows, *rows, *columns, tokens, tokens, vocab]),
-        np.array([*columns, *depths, *depths, vocab, hidden, hidden]),
-        np.array([*depths, *columns, *rows, hidden, vocab, tokens]),
-        rate=np.array([*(case.rate,) * 12, *(case.rate16,) * 3]),
+        stacked(*rows, *rows, *columns, tokens, tokens, vocab),
+        stacked(*columns, *depths, *depths, vocab, hidden, hidden),
+        stacked(*depths, *columns, *rows, hidden, vocab, tokens),
+        rate=stacked(*(case.rate,) * 12, *(case.rate16,) * 3),
         units=case.units,
         memory_rate=case.memory_rate,
-        element_bytes=np.array([*(case.matmul_bytes,) * 12, *(half,) * 3]),
+        element_bytes=stacked(*(case.matmul_bytes,) * 12, *(half,) * 3),
     )
     return np.asarray(times)
 
@@ -86,9 +89,8 @@ def layer_compute(case: Case, times: Array | None = None) -> LayerCompute:
     tokens = tokens_per_rank(case)
     times = product_seconds(case) if times is None else times
     gemm_forward = times[0] + times[1] + times[2] + times[3]
-    gemm_backward = (times[4] + times[5] + times[6] + times[7]) + (
-        times[8] + times[9] + times[10] + times[11]
-    )
+    of_weights = times[8] + times[9] + times[10] + times[11]
+    gemm_backward = (times[4] + times[5] + times[6] + times[7]) + of_weights
 
     attention_forward, attention_backward = attention(case, tokens)
     memory_forward, memory_backward = memory_bound(case, tokens)
@@ -110,6 +112,7 @@ def layer_compute(case: Case, times: Array | None = None) -> LayerCompute:
         memory_backward=memory_backward,
         gradient=gradient,
         recompute=recompute,
+        weights=of_weights + gradient,
     )
 
 

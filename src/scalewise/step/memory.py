@@ -15,31 +15,34 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalewise.numeric import Num
+from scalewise.numeric import Num, stacked
 from scalewise.step.breakdown import Breakdown
 from scalewise.step.case import Case
-from scalewise.step.factored import on_distinct
 from scalewise.step.groups import shards
 from scalewise.step.layers import tokens_per_rank
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryParts(Breakdown):
-    """Bytes on the fullest rank; they add up to `total`."""
+    """Bytes on the fullest rank; they add up to `total`.
+
+    First what sharding decides alone, so that a space of strategies adds it up once for all
+    schedules, then what a micro batch leaves behind.
+    """
 
     parameters: Num
     """Weights as stored between steps (sharded where the strategy shards them)."""
     gradients: Num
     optimizer: Num
     """Master weights and moments."""
-    activations: Num
-    """Kept from forward for backward, all micro batches in flight."""
-    logits: Num
-    """Output of the head and its gradient."""
     gather_buffers: Num
     """Unsharded parameters and gradients of the blocks in flight (FSDP)."""
     workspace: Num
     """Context, communication buffers, library workspaces."""
+    logits: Num
+    """Output of the head and its gradient."""
+    activations: Num
+    """Kept from forward for backward, all micro batches in flight."""
     fragmentation: Num
     """What the allocator cannot use."""
 
@@ -110,40 +113,61 @@ def _stage(
         parameters=parameters,
         gradients=gradients,
         optimizer=optimizer,
-        activations=activations,
-        logits=logits,
         gather_buffers=buffers,
         workspace=case.workspace_bytes,
-        fragmentation=np.zeros_like(case.layers),
+        logits=logits,
+        activations=activations,
+        fragmentation=0.0,
     )
     return MemoryParts(**{**held.parts(), "fragmentation": case.fragmentation * held.total})
 
 
 def peak_memory(case: Case) -> MemoryParts:
     """Return the parts of the fullest rank's peak."""
+    return fullest(stage_memory(case))
+
+
+def fullest(stages: MemoryParts) -> MemoryParts:
+    """Choose the stage that needs most, the first of equals."""
+    total = np.asarray(stages.total)
+    which = np.argmax(total, axis=0)
+    places = np.ogrid[tuple(map(slice, which.shape))] if total.ndim > 2 else [np.arange(which.size)]
+
+    def chosen(value: Num) -> Num:
+        if np.ndim(value) < total.ndim:
+            return value  # The same on all stages.
+        if len(total) == 1:
+            alone: Num = np.asarray(value)[0]
+            return alone
+        laid = value if np.shape(value) == total.shape else np.broadcast_to(value, total.shape)
+        picked: Num = np.asarray(laid)[which, *places]
+        return picked
+
+    return MemoryParts(**{name: chosen(value) for name, value in stages.parts().items()})
+
+
+def stage_memory(case: Case) -> MemoryParts:
+    """Return the parts of every stage that can be the fullest, along a leading axis.
+
+    The first, the last and a middle one, in the order of preference among equals; the only one
+    where no strategy has a pipeline.
+    """
     tokens = tokens_per_rank(case)
     logits = case.logit_memory * tokens * case.vocab / case.tp
     both = case.embedding_params + case.head_params
     alone = case.pp == 1.0
-    stored = on_distinct(case, case.layer_group, activation_bytes)
+    stored = activation_bytes(case)
     if alone.all():
-        return _stage(case, stored, case.first_layers, in_flight(case, 0.0), both, logits)
-    # The first, the last and a middle stage along a leading axis, in the order of preference
-    # among equals. A tied head lives on the last stage as a second copy of the embedding.
-    none = np.zeros_like(logits)
-    stage = np.array([none, case.pp - 1.0, np.minimum(1.0, case.pp - 1.0)])
-    layers = np.array([case.first_layers, case.last_layers, case.middle_layers])
+        flight = in_flight(case, 0.0)
+        return _stage(case, stored, case.first_layers[None], flight, both, logits)
+    # A tied head lives on the last stage as a second copy of the embedding.
+    none = np.zeros_like(case.layers)
+    stage = stacked(none, case.pp - 1.0, np.minimum(1.0, case.pp - 1.0))
+    layers = stacked(case.first_layers, case.last_layers, case.middle_layers)
     head = np.where(case.head_params > 0.0, case.head_params, case.embedding_params)
     here = np.where(alone, both, case.embedding_params)
-    edge = np.array([here, np.where(alone, both, head), none])
-    held = np.array([np.where(alone, logits, 0.0), logits, none])
-    three = _stage(case, stored, layers, in_flight(case, stage), edge, held)
-    fullest = np.argmax(three.total, axis=0)[None]
-    return MemoryParts(
-        **{
-            name: np.take_along_axis(value, fullest, axis=0)[0]
-            if isinstance(value, np.ndarray) and value.ndim == 2
-            else value
-            for name, value in three.parts().items()
-        }
-    )
+    edge = stacked(here, np.where(alone, both, head), none)
+    # GPipe runs all forward passes, head and loss included, before it frees the first logits.
+    kept = np.where((case.schedule == 0.0) & (case.pp > 1.0), case.micro_steps, 1.0) * logits
+    held = stacked(np.where(alone, logits, 0.0), kept, none)
+    return _stage(case, stored, layers, in_flight(case, stage), edge, held)

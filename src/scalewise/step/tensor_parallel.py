@@ -34,6 +34,20 @@ def layer_seconds(case: Case) -> tuple[Num, Num]:
     return forward, backward + repeated
 
 
+def exposed_seconds(seconds: Num, share: Num, compute: Num) -> Num:
+    """What of a layer's communication stays on the path.
+
+    The share that the stack cannot hide; all of it that finds no compute to hide behind.
+
+    Args:
+        seconds: Communication of a layer, hidden or not.
+        share: Share of it that stays on the path whatever runs beside it.
+        compute: Kernels of the layer, seconds.
+    """
+    result: Num = np.maximum(share * seconds, seconds - compute)
+    return result
+
+
 def exposed_share(case: Case) -> Num:
     """Share of it that stays on the critical path."""
     result: Num = np.where(case.overlap_tp > 0.0, 1.0 - case.tp_overlap, 1.0)

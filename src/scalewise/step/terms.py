@@ -1,7 +1,7 @@
 """One step, put together: named terms that add up to its time.
 
-    terms = step_terms(case)
-    terms.total                    # seconds, the sum of `terms.parts()`
+    terms, seconds = step_terms(case, work(case))
+    seconds                        # the sum of `terms.parts()`
 
 The slowest pipeline stage sets the pace: its compute, host waits and exposed communication over
 all micro steps, then the bubble, the once-per-step reduction, the optimizer, and stragglers.
@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalewise.numeric import Num
-from scalewise.step import pipeline
 from scalewise.step.breakdown import Breakdown
 from scalewise.step.case import Case
-from scalewise.step.work import Work, work
+from scalewise.step.work import Work
 
 TERM_NAMES = {
     "gemm": "matrix products",
@@ -88,25 +87,23 @@ class Load:
     pipeline: Num
 
 
-def step_terms(case: Case) -> tuple[Terms, Load]:
+def step_terms(case: Case, w: Work) -> tuple[Terms, Num]:
     """Price one step.
 
     Args:
         case: The step (or many).
+        w: What its layers and its slowest stage do.
 
     Returns:
-        The terms of its time, and its communication load.
+        The terms of its time, and their sum.
     """
-    w = work(case)
     steps = case.micro_steps
     per_step, overlapped = steps * w.layers, steps * w.others
     layer, traffic = w.layer, w.traffic
     memory = layer.memory_forward + layer.memory_backward + layer.gradient
     gather = overlapped * (w.exposed_forward + w.exposed_backward * (1.0 - w.reduce_share))
-    gather = gather + steps * (traffic.gather + traffic.root_gather)
-    reduce = overlapped * w.exposed_backward * w.reduce_share
-    reduce = reduce + steps * (traffic.reduce + traffic.root_reduce)
-    send_load, send_exposed = pipeline.sends(case)
+    gather = gather + steps * (traffic.gather + w.root_gather)
+    reduce = overlapped * w.exposed_backward * w.reduce_share + steps * w.tail
     busy = Terms(
         gemm=per_step * (layer.gemm_forward + layer.gemm_backward),
         attention=per_step * (layer.attention_forward + layer.attention_backward),
@@ -114,29 +111,31 @@ def step_terms(case: Case) -> tuple[Terms, Load]:
         head=steps * np.where(w.on_last, w.head, 0.0),
         recompute=per_step * layer.recompute,
         host=per_step * w.wait,
-        tensor_parallel=per_step * w.tp_share * (w.tp_forward + w.tp_backward),
+        tensor_parallel=per_step * (w.tp_exposed_forward + w.tp_exposed_backward),
         context_parallel=per_step * (w.cp_forward + w.cp_backward),
         data_parallel_gather=gather,
         data_parallel_reduce=reduce + w.reduction.exposed,
-        contention=overlapped * w.slowed,
-        bubble=pipeline.bubble_seconds(case, w.everywhere, w.slowest),
-        pipeline_send=send_exposed,
+        contention=overlapped * w.slowed + steps * w.tail_slowed,
+        bubble=w.bubble,
+        pipeline_send=w.send_exposed,
         optimizer=case.optimizer_bytes * w.owned / case.memory_rate,
         overhead=case.step_seconds,
-        straggler=np.zeros_like(case.layers),
+        straggler=0.0,
     )
-    straggler = busy.total * case.straggler * np.log2(np.maximum(case.domains, 1.0))
-    terms = Terms(**{**busy.parts(), "straggler": straggler})
-    return terms, _load(case, w, send_load)
+    seconds = busy.total
+    straggler = seconds * (case.straggler * np.log2(np.maximum(case.domains, 1.0)))
+    return Terms(**{**busy.parts(), "straggler": straggler}), seconds + straggler
 
 
-def _load(case: Case, w: Work, send_load: Num) -> Load:
+def communication_load(case: Case, w: Work) -> Load:
     """All communication of one rank in a step."""
     per_step, overlapped = case.micro_steps * w.layers, case.micro_steps * w.others
-    beside = w.traffic.forward + w.traffic.backward
+    traffic = w.traffic
+    ends = traffic.gather + traffic.reduce + w.root_gather + w.root_reduce
+    beside = overlapped * (traffic.forward + traffic.backward)
     return Load(
         tensor_parallel=per_step * (w.tp_forward + w.tp_backward),
         context_parallel=per_step * w.cp_load,
-        data_parallel=overlapped * beside + case.micro_steps * w.ends + w.reduction.load,
-        pipeline=send_load,
+        data_parallel=beside + case.micro_steps * ends + w.reduction.load,
+        pipeline=w.send_load,
     )
