@@ -1,10 +1,11 @@
 import csv
 import json
+import sys
 
 import pytest
 
 from scalewise.cli.scale import scale
-from scalewise.report.curves import COLUMNS
+from scalewise.report.curves_data import COLUMNS
 
 BASE = ("scale", "llama-2-7b", "--on", "dgx-h100", "--gpus", "64..256")
 THREE = (*BASE, "--strategy", "fsdp,hsdp64,tp2")
@@ -12,6 +13,7 @@ THREE = (*BASE, "--strategy", "fsdp,hsdp64,tp2")
 FLAGS = {
     "--on", "--gpus", "--strategy", "--weak", "--batch-per-gpu", "--strong", "--batch", "--seq",
     "--precision", "--stack", "--tokens", "--knee", "--json", "--csv", "-o", "--output",
+    "--by", "--jobs", "--store", "--slurm", "--partition", "--nodes", "--time", "--slurm-script",
 }  # fmt: skip
 
 
@@ -30,7 +32,7 @@ def test_table_chart_and_sentences(run):
     rows = lines[5:14]
     assert [row.split()[0] for row in rows[::3]] == ["fsdp", "hsdp64", "tp2"]
     assert [row.split()[0] for row in rows[1::3]] == ["128"] * 3
-    assert "accelerators; a fsdp, b hsdp64, c tp2, * several" in result.stdout
+    assert "accelerators; a fsdp; b hsdp64; c tp2; * several" in result.stdout
     places = [
         result.stdout.index(heading)
         for heading in (
@@ -71,7 +73,7 @@ def test_json_has_every_point(run):
         assert [point["accelerators"] for point in curve["points"]] == [64, 128, 256]
         assert [point["previous"] for point in curve["points"]] == [None, 64, 128]
     assert data["curves"][1]["points"][2]["strategy"] == "hsdp4x64-mb2"
-    assert {"version", "rule", "crossovers", "chosen", "warnings"} <= set(data)
+    assert {"version", "rules", "by", "crossovers", "chosen", "warnings"} <= set(data)
     assert data["crossovers"][0]["winner"] == "hsdp64"
 
 
@@ -93,8 +95,82 @@ def test_files_by_ending(run, tmp_path):
         result = run(*BASE, "-o", str(tmp_path / name))
         assert (result.exit_code, result.stdout) == (0, "")
         assert result.stderr == f"wrote {tmp_path / name}\n"
-    assert json.loads((tmp_path / "x.json").read_text())["model"] == "llama-2-7b"
+    data = json.loads((tmp_path / "x.json").read_text())
+    assert data["curves"][0]["model"] == "llama-2-7b"
     assert (tmp_path / "x.csv").read_text() == run(*BASE, "--csv").stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "start"),
+    [("x.parquet", "polars", b"PAR1"), ("x.png", "matplotlib", b"\x89PNG"),
+     ("x.svg", "matplotlib", b"<?xml")],
+)  # fmt: skip
+def test_files_of_extras(run, tmp_path, name, library, start):
+    pytest.importorskip(library)
+    result = run(*BASE, "-o", str(tmp_path / name))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_a_missing_extra_is_said_before_anything_is_computed(run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr("scalewise.explore.scale.scale", None)
+    result = run(*BASE, "-o", str(tmp_path / "x.svg"))
+    assert result.exit_code == 1
+    assert "pip install 'scalewise[plot]'" in result.stderr
+
+
+def test_a_file_and_stdout_at_once(run, tmp_path):
+    result = run(*BASE, "--json", "-o", str(tmp_path / "x.csv"))
+    assert json.loads(result.stdout)["sizes"] == [64, 128, 256]
+    assert (tmp_path / "x.csv").read_text() == run(*BASE, "--csv").stdout
+
+
+def test_models_and_sequences_in_one_call(run):
+    result = run("scale", "llama-2-7b,llama-2-13b", "--on", "dgx-h100", "--gpus", "64,128",
+                 "--seq", "4096,8192")  # fmt: skip
+    assert result.exit_code == 0
+    assert result.stdout.startswith(
+        "llama-2-7b, llama-2-13b: weak scaling, 2 sequences of 4,096 / 8,192 per accelerator\n"
+    )
+    assert "\nllama-2-13b, sequence 8,192, bf16\n" in result.stdout
+    assert "llama-2-7b, sequence 8,192: no knee up to 128" in result.stdout
+    # Where nobody says, models share the sequence that all of them can have.
+    data = json.loads(run("scale", "llama-2-7b,gpt2", "--on", "dgx-h100", "--gpus", "8,16",
+                          "--json").stdout)  # fmt: skip
+    assert [curve["sequence"] for curve in data["curves"]] == [1024, 1024]
+    assert "sequence 1,024 tokens (--seq)" in data["chosen"]
+
+
+def test_best_is_told_with_what_it_is(run):
+    result = run(*BASE, "--gpus", "8,16", "--strategy", "fsdp,best-pp1", "--by", "energy")
+    assert result.exit_code == 0
+    assert "\nWhat is best, by energy\n  best-pp1, of " in result.stdout
+    data = json.loads(run(*BASE, "--gpus", "8", "--strategy", "best-pp1-tp1", "--json").stdout)
+    assert data["curves"][0]["points"][0]["examined"] > 10
+    assert data["by"] == "time"
+    # What is said of given strategies is not said of searched ones.
+    assert not any("micro batch" in text for text in data["chosen"])
+
+
+def test_points_are_kept_and_taken_again(run, tmp_path, monkeypatch):
+    store = str(tmp_path / "points.db")
+    first = run(*THREE, "--json", "--store", store)
+    assert first.exit_code == 0
+    assert first.stdout == run(*THREE, "--json").stdout
+
+    def never(work, pending, *, jobs):
+        raise AssertionError(f"{len(pending)} tasks are computed again")
+
+    monkeypatch.setattr("scalewise.sweep.run.computed", never)
+    assert run(*THREE, "--json", "--store", store).stdout == first.stdout
+    # A size more is a task more.
+    again = run(*BASE, "--gpus", "64..512", "--store", store)
+    assert "1 tasks are computed again" in repr(again.exception)
+
+
+def test_jobs_give_the_same(run):
+    assert run(*THREE, "--json", "--jobs", "2").stdout == run(*THREE, "--json").stdout
 
 
 def test_page_works_offline(run, tmp_path):
@@ -107,30 +183,6 @@ def test_page_works_offline(run, tmp_path):
         assert words in page
 
 
-def test_figure_has_intervals_units_and_an_ordered_legend():
-    pytest.importorskip("plotly")
-    from scalewise.catalog import load_cluster
-    from scalewise.explore.scale import scale as price
-    from scalewise.explore.sizes import Rule
-    from scalewise.model import load_model
-    from scalewise.report.curves_page import curves_figure
-
-    rule = Rule(kind="weak", batch=2, sequence=4096)
-    curves = price(
-        load_model("llama-2-7b"), load_cluster("dgx-h100"), rule,
-        ["fsdp", "ddp", "hsdp64"], [64, 2048],
-    )  # fmt: skip
-    figure = curves_figure(curves)
-    assert [t.name for t in figure.data if t.showlegend] == ["hsdp64", "fsdp"]
-    best = curves.curves[2].points
-    band = figure.data[0]
-    assert list(band.x) == [64, 2048, 2048, 64]
-    assert list(band.y) == [best[0].high, best[1].high, best[1].low, best[0].low]
-    assert figure.layout.yaxis.title.text == "tokens/s per accelerator"
-    assert figure.layout.xaxis.title.text == "accelerators"
-    assert figure.layout.xaxis.type == "log"
-
-
 def test_strong_scaling_on_two_clusters(run):
     result = run("scale", "llama-2-7b", "--on", "dgx-h100,dgx-a100", "--gpus", "16,64",
                  "--strong", "--batch", "1024", "--tokens", "1T")  # fmt: skip
@@ -138,11 +190,12 @@ def test_strong_scaling_on_two_clusters(run):
     assert "strong scaling, 1,024 sequences of 4,096 per step" in result.stdout
     assert "\ndgx-h100, bf16\n" in result.stdout
     assert "\ndgx-a100, bf16\n" in result.stdout
-    assert "dgx-a100, fsdp: no knee up to 64" in result.stdout
+    # One strategy, so the cluster alone tells the curves apart.
+    assert "dgx-a100: no knee up to 64" in result.stdout
     assert " days" in result.stdout
     # A batch alone means strong scaling.
     alone = run(*BASE, "--batch", "1024", "--json")
-    assert json.loads(alone.stdout)["rule"]["kind"] == "strong"
+    assert json.loads(alone.stdout)["rules"][0]["kind"] == "strong"
 
 
 def test_gaps_are_explained(run):
@@ -189,6 +242,13 @@ def test_no_mesh_at_all_is_a_failure_with_reasons(run):
         (("--strategy", "fsdq"), "unknown part 'fsdq'"),
         (("--on", "dgx-h10"), "`dgx-h10` is neither a cluster nor an accelerator"),
         (("--precision", "int3"), "precision = int3 is not known"),
+        (("--by", "beauty"), "objective 'beauty' is not known"),
+        (("--strategy", "best-hsdp8"), "a search cannot be held to 'hsdp8'"),
+        (("--seq", "4096,4096"), "sequence 4,096 is given twice"),
+        (("--seq", "4096,x"), "--seq: "),
+        (("--slurm",), "--slurm needs a file that remembers jobs and results"),
+        (("--nodes", "2"), "--nodes 2 has no effect without --slurm"),
+        (("--jobs", "-1"), "--jobs '-1' is no number of processes"),
     ],
 )
 def test_wrong_usage(run, args, said):

@@ -148,3 +148,56 @@ def test_a_place_that_cannot_be_written(run, mine, tmp_path):
     result = run("validate", str(mine), "-o", str(tmp_path / "no" / "such" / "x.json"))
     assert result.exit_code in (1, 2)
     assert result.stderr.startswith("error: ")
+
+
+def test_choices_say_which_term_misled(run, tmp_path):
+    path = tmp_path / "x.json"
+    result = run("validate", "--source", "nanotron", "--choices", "-o", str(path))
+    assert result.exit_code == 0
+    assert "sweeps lose more than 5 %:" in result.stdout
+    assert "Misled by " in result.stdout
+    assert "llama-like-8b x512 (nanotron, 88 layouts): loses " in result.stdout
+    data = json.loads(path.read_text())
+    assert {choice["source"] for choice in data["choices"]} == {"nanotron"}
+    assert all(choice["regret"] > 0.05 for choice in data["choices"])
+
+
+def test_choices_without_a_sweep(run, mine):
+    assert run("validate", str(mine), "--choices").stdout.startswith("No sweep of layouts")
+
+
+def test_choices_are_those_of_the_shipped_constants(run):
+    result = run("validate", "--choices", "--leave-one-source-out")
+    assert result.exit_code == 2
+    assert "exclude each other" in result.stderr
+
+
+def test_steps_played_event_by_event(run):
+    """Both engines judge the same rows; they agree within 5 %, but not to the last bit."""
+    sources = ("--source", "mt-nlg", "--source", "megatron-lm-sc21", "--json")
+    closed, played = (
+        json.loads(run("validate", *sources, "--engine", engine).stdout)["rows"]
+        for engine in ("estimate", "timeline")
+    )
+    assert [row["id"] for row in closed] == [row["id"] for row in played]
+    key = "predicted_tokens_per_second"
+    ratios = [b[key] / a[key] for a, b in zip(closed, played, strict=True)]
+    assert all(0.95 < ratio < 1.05 for ratio in ratios)
+    assert any(ratio != 1.0 for ratio in ratios)
+    for a, b, ratio in zip(closed, played, ratios, strict=True):
+        assert b["low"] / a["low"] == pytest.approx(ratio)
+        assert b["memory_gb_predicted"] == a["memory_gb_predicted"]
+
+
+def test_the_engine_is_named_above_the_table(run):
+    result = run("validate", "--source", "mt-nlg", "--engine", "timeline")
+    assert result.stdout.startswith(
+        "Predicted against measured tokens/s per accelerator, shipped constants, steps played"
+    )
+
+
+@pytest.mark.parametrize("other", ["--choices", "--leave-one-source-out"])
+def test_terms_and_refits_are_those_of_the_closed_forms(run, other):
+    result = run("validate", "--engine", "timeline", other)
+    assert result.exit_code == 2
+    assert "neither --choices nor --leave-one-source-out" in result.stderr

@@ -1,33 +1,36 @@
 """`scalewise scale`: what does each added accelerator buy, and from where is another split better?
 
-    scalewise scale llama-2-7b --on dgx-h100 --gpus 8..2048 --strategy fsdp,hsdp64,tp2
+    scalewise scale llama-2-7b --on dgx-h100 --gpus 8..2048 --strategy fsdp,hsdp64,tp2,best
     scalewise scale llama-2-7b --on dgx-h100,dgx-a100 --gpus 16..256 --strong --batch 1024
-    scalewise scale llama-2-7b --on dgx-h100 --gpus 8,64,512 -o curves.html
+    scalewise scale llama-2-7b,llama-2-13b --on dgx-h100 --gpus 8..512 --seq 4096,16384 -o x.svg
 
 Exit code 0: some point can run; 1: none can; 2: wrong usage.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalewise.cli.common import ending_of, light_numpy, put, show, to_json, write
+from scalewise.cli.common import FORMATS, check_library, ending_of, light_numpy, put, show, to_json
+from scalewise.cli.curve_files import as_dict, save
+from scalewise.cli.sweeping import sweep_options
 from scalewise.errors import InputError
 
 if TYPE_CHECKING:
+    from scalewise.cli.sweeping import Runner
     from scalewise.explore.points import Curves
     from scalewise.explore.sizes import Rule
     from scalewise.model import Model
 
-FORMATS = (".csv", ".html", ".json")
 BATCH_PER_GPU = 2
 """Sequences of one accelerator when nobody says, in weak scaling."""
 
 
 @click.command(short_help="Draw weak and strong scaling over sizes.")
-@click.argument("model")
+@click.argument("model", metavar="MODEL,...")
 @click.option("--on", required=True, metavar="CLUSTER,...", help="Clusters or accelerators.")
 @click.option("--gpus", required=True, metavar="N..M", help="8..2048 doubles; or 8,64,512.")
 @click.option(
@@ -35,13 +38,16 @@ BATCH_PER_GPU = 2
     default="fsdp",
     show_default=True,
     metavar="S,...",
-    help="Without sizes: fsdp, hsdp64, ddp, zero1, tp8-pp8-zero1.",
+    help="Without sizes: fsdp, hsdp64, ddp, zero1, tp8-pp8-zero1; or best, best-tp2.",
+)
+@click.option(
+    "--by", default="time", show_default=True, metavar="WHAT", help="Of best: time, cost, energy."
 )
 @click.option("--weak", is_flag=True, help="The batch grows with the cluster. [unless --batch]")
 @click.option("--batch-per-gpu", metavar="N", help="Sequences per accelerator, if weak. [2]")
 @click.option("--strong", is_flag=True, help="The batch stays the same.")
 @click.option("--batch", metavar="N", help="Sequences per step over all accelerators, if strong.")
-@click.option("--seq", metavar="N", help="Tokens per sequence. [4096]")
+@click.option("--seq", metavar="N,...", help="Tokens per sequence; batches stay as said. [4096]")
 @click.option("--precision", metavar="P", help="bf16, fp16, fp8, mxfp8 or nvfp4. [bf16]")
 @click.option("--stack", metavar="NAME", help="Software, see `scalewise stacks`.")
 @click.option("--tokens", metavar="N", help="Token budget of the whole run, such as 15T.")
@@ -53,17 +59,25 @@ BATCH_PER_GPU = 2
     metavar="SHARE",
     help="Share of the first return that is still enough.",
 )
+@sweep_options
 @click.option("--json", "as_json", is_flag=True, help="Print all points as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all points as CSV.")
-@click.option("-o", "--output", metavar="FILE", help="Write to a .json, .csv or .html file.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write a .json, .csv, .parquet, .html, .svg or .png file.",
+)
 def scale(
     model: str,
     on: str,
     gpus: str,
     strategy: str,
+    by: str,
     output: str | None,
     knee: float,
     *,
+    runner: Runner,
     weak: bool,
     strong: bool,
     as_json: bool,
@@ -73,17 +87,22 @@ def scale(
     """Show what each added accelerator buys when MODEL is trained on more and more of them.
 
     MODEL is a name (see `scalewise models`), a Hugging Face config.json, a directory that holds
-    one, or a .toml file. Strategies are spelled without sizes: the data-parallel part takes the
-    ranks that are left.
+    one, or a .toml file; commas join several. Strategies are spelled without sizes: the
+    data-parallel part takes the ranks that are left. `best` is searched for at each size.
+
+    The knee is the first size whose added accelerators each bring less than the share --knee of
+    what each accelerator brings at the smallest size.
     """
     ending = ending_of(output, FORMATS)
     if as_json and as_csv:
         raise InputError("--json and --csv exclude each other", hint="keep one of the two")
     light_numpy()
+    check_library(ending)
     from scalewise.catalog import load_cluster
     from scalewise.cli.inputs import require_text
     from scalewise.explore.scale import scale as price
     from scalewise.explore.sizes import parse_sizes
+    from scalewise.explore.tasks import Priced
     from scalewise.model import load_model
 
     for flag, value in (("MODEL", model), ("--on", on), ("--gpus", gpus), ("--strategy", strategy)):
@@ -91,25 +110,31 @@ def scale(
     for name, text in flags.items():
         require_text(text, "--" + name.replace("_", "-"))
     chosen: list[str] = []
-    noun = load_model(model)
+    models = [load_model(name.strip()) for name in model.split(",")]
     sizes = parse_sizes(gpus)
-    rule = _rule(noun, flags, weak=weak, strong=strong, chosen=chosen)
+    rules = _rules(models, flags, weak=weak, strong=strong, chosen=chosen)
     # At the largest size, so that a chip without a known network is refused there and then.
     clusters = [load_cluster(name.strip(), accelerators=sizes[-1]) for name in on.split(",")]
-    curves = price(noun, clusters, rule, strategy.split(","), sizes, stack=flags["stack"])
+    curves = price(
+        models,
+        clusters,
+        rules,
+        strategy.split(","),
+        sizes,
+        by=by.lower(),
+        stack=flags["stack"],
+        run=lambda tasks, function: runner(tasks, function, Priced),
+    )
     chosen += _chosen(curves, flags, strategy)
-    if ending == ".html":
-        from scalewise.report.curves_page import curves_html
+    if output is not None and ending is not None:
+        save(curves, output, ending, share=knee, chosen=chosen)
+    if as_csv:
+        from scalewise.report.curves_data import curves_csv
 
-        assert output is not None
-        write(output, curves_html(curves))
-    elif ending == ".csv" or (ending is None and as_csv):
-        from scalewise.report.curves import curves_csv
-
-        put(output, curves_csv(curves).rstrip("\n"))
-    elif ending == ".json" or as_json:
-        put(output, to_json(as_dict(curves, share=knee, chosen=chosen)))
-    else:
+        put(None, curves_csv(curves).rstrip("\n"))
+    elif as_json:
+        put(None, to_json(as_dict(curves, share=knee, chosen=chosen)))
+    elif output is None:
         from scalewise.report.curves import print_curves
 
         show(lambda out: print_curves(curves, out, share=knee, chosen=chosen))
@@ -119,52 +144,17 @@ def scale(
     return 1
 
 
-def as_dict(curves: Curves, *, share: float, chosen: list[str]) -> dict[str, Any]:
-    """Tell everything as plain types: all points, knees and crossovers.
-
-    Args:
-        curves: What was computed.
-        share: Share of the first return that is still enough.
-        chosen: What was chosen for the user.
-
-    Returns:
-        The fields of `Curves`, with `version`, `knee_share`, `knees`, `crossovers` and `chosen`.
-    """
-    import msgspec
-
-    from scalewise._version import __version__
-
-    plain: dict[str, Any] = msgspec.to_builtins(curves)
-    return {
-        "version": __version__,
-        **plain,
-        "knee_share": share,
-        "knees": msgspec.to_builtins(curves.knees(share)),
-        "crossovers": msgspec.to_builtins(curves.crossovers()),
-        "chosen": chosen,
-    }
-
-
-def _rule(
-    model: Model,
+def _rules(
+    models: Sequence[Model],
     flags: dict[str, str | None],
     *,
     weak: bool,
     strong: bool,
     chosen: list[str],
-) -> Rule:
-    """Read what a step trains as the cluster grows."""
+) -> list[Rule]:
+    """Read what a step trains as the cluster grows: one rule for each sequence length."""
     from scalewise.cli.inputs import SEQUENCE
     from scalewise.explore.sizes import Rule
-    from scalewise.units import parse
-
-    def number(flag: str, kind: str) -> float:
-        text = flags[flag.strip("-").replace("-", "_")]
-        assert text is not None
-        try:
-            return parse(text, kind)
-        except InputError as error:
-            raise InputError(f"{flag}: {error}", hint=error.hint) from error
 
     batch, each = flags["batch"], flags["batch_per_gpu"]
     if weak and strong:
@@ -177,24 +167,34 @@ def _rule(
     if weak and batch is not None:
         raise InputError("--batch belongs to strong scaling", hint="give --batch-per-gpu instead")
     fields: dict[str, Any] = {}
-    if strong:
-        fields |= {"kind": "strong", "batch": number("--batch", "count")}
+    if batch is not None:
+        fields |= {"kind": "strong", "batch": _number("--batch", batch, "count")}
     elif each is not None:
         fields |= {"kind": "weak", "batch": _fraction(each)}
     else:
         fields |= {"kind": "weak", "batch": BATCH_PER_GPU}
         chosen.append(f"weak scaling, {BATCH_PER_GPU} sequences per accelerator (--batch-per-gpu)")
-    if flags["seq"] is not None:
-        fields["sequence"] = int(number("--seq", "count"))
-    else:
-        table = model.max_positions if model.positions == "learned" else SEQUENCE
-        fields["sequence"] = min(SEQUENCE, table)
-        chosen.append(f"sequence {fields['sequence']:,} tokens (--seq)")
     if flags["tokens"] is not None:
-        fields["tokens"] = number("--tokens", "tokens")
+        fields["tokens"] = _number("--tokens", flags["tokens"], "tokens")
     if flags["precision"] is not None:
         fields["precision"] = flags["precision"].lower()
-    return Rule(**fields)
+    if flags["seq"] is not None:
+        lengths = [int(_number("--seq", text, "count")) for text in flags["seq"].split(",")]
+    else:
+        # The same for all models, or they could not be compared.
+        tables = [each.max_positions for each in models if each.positions == "learned"]
+        lengths = [min([SEQUENCE, *tables])]
+        chosen.append(f"sequence {lengths[0]:,} tokens (--seq)")
+    return [Rule(**fields, sequence=length) for length in lengths]
+
+
+def _number(flag: str, text: str, kind: str) -> float:
+    from scalewise.units import parse
+
+    try:
+        return parse(text, kind)
+    except InputError as error:
+        raise InputError(f"{flag}: {error}", hint=error.hint) from error
 
 
 def _fraction(text: str) -> float:
@@ -216,7 +216,8 @@ def _chosen(curves: Curves, flags: dict[str, str | None], strategy: str) -> list
     if flags["stack"] is None:
         stacks = sorted({curve.stack for curve in curves.curves})
         told.append(f"software stack {', '.join(stacks)} (--stack)")
-    if any("-mb" not in "-" + each for each in strategy.lower().split(",")):
+    labels = [each.strip().lower() for each in strategy.split(",")]
+    if any("-mb" not in "-" + each and not each.startswith("best") for each in labels):
         told.append(
             "micro batch (mb): the largest that reaches the batch and fits the memory, where a "
             "strategy names none"

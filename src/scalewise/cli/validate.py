@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from rich.console import Console
 
-    from scalewise.evidence.validate import Summary, Sweep, Validation
+    from scalewise.evidence.validate import Summary, Validation
+    from scalewise.step.case import Case
 
 WORST = 8
 """Rows listed as the worst misses."""
+ENGINES = ("estimate", "timeline")
+"""Ways to the time of a step."""
+EVERY = 200
+"""Steps played between two lines that say so."""
 
 
 @click.command()
@@ -26,10 +31,30 @@ WORST = 8
     is_flag=True,
     help="Refit without each source before judging it (minutes; needs the extra `calibrate`).",
 )
+@click.option(
+    "--choices",
+    "explained",
+    is_flag=True,
+    help="Say which term misled the choice of layout, where a sweep loses more than 5 %.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="estimate",
+    show_default=True,
+    help="Predict by closed forms, or by playing every step event by event (minutes).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Every row and summary as JSON.")
 @click.option("-o", "--output", help="Write an HTML scatter (needs the extra `plot`) or JSON.")
 def validate(
-    *, file: str | None, source: tuple[str, ...], left_out: bool, as_json: bool, output: str | None
+    *,
+    file: str | None,
+    source: tuple[str, ...],
+    left_out: bool,
+    explained: bool,
+    engine: str,
+    as_json: bool,
+    output: str | None,
 ) -> None:
     """Compare predictions with measured runs.
 
@@ -42,25 +67,64 @@ def validate(
     from scalewise.evidence.runs import read_runs
     from scalewise.evidence.validate import validate as judge_all
 
+    if explained and left_out:
+        raise InputError(
+            "--choices and --leave-one-source-out exclude each other: terms are those of the "
+            "shipped constants",
+            hint="keep one of the two",
+        )
+    if engine != "estimate" and (explained or left_out):
+        raise InputError(
+            f"--engine {engine} goes with neither --choices nor --leave-one-source-out: terms and "
+            "refits are those of the closed forms",
+            hint="leave --engine out",
+        )
     runs = read_runs(file)
     known = {run.source for run in runs}
     for name in source:
         if name not in known:
             raise InputError(f"no run has the source {name!r}", hint=did_you_mean(name, known))
     chosen = [run for run in runs if not source or run.source in source]
-    result = judge_all(chosen)
+    result = judge_all(chosen, seconds=_player(len(chosen)) if engine == "timeline" else None)
     if left_out:
         result = _left_out(result, file)
+    plain = result.to_dict() if as_json or output else {}
+    if explained:
+        from scalewise.evidence.choices import choices
+
+        lost = choices(result, chosen)
+        plain["choices"] = [choice.to_dict() for choice in lost]
     if output and output.endswith(".html"):
         from scalewise.report.scatter import scatter_html
 
         write(output, scatter_html(result))
     elif output:
-        write(output, to_json(result.to_dict()))
+        write(output, to_json(plain))
     if as_json:
-        click.echo(to_json(result.to_dict()))
+        click.echo(to_json(plain))
         return
-    show(lambda console: print_validation(result, console, left_out=left_out))
+    if explained:
+        from scalewise.report.choices import print_choices
+
+        show(lambda console: print_choices(result.sweeps(), lost, console))
+        return
+    show(lambda console: print_validation(result, console, left_out=left_out, engine=engine))
+
+
+def _player(rows: int) -> Callable[[Case], float]:
+    """Play steps event by event, and say now and then how many are done."""
+    from scalewise.timeline.play import step_seconds
+
+    done = 0
+
+    def played(case: Case) -> float:
+        nonlocal done
+        done += 1
+        if done % EVERY == 0:
+            click.echo(f"{done:,} steps of at most {rows:,} played ...", err=True)
+        return step_seconds(case)
+
+    return played
 
 
 def _left_out(result: Validation, file: str | None) -> Validation:
@@ -79,7 +143,9 @@ def _left_out(result: Validation, file: str | None) -> Validation:
     return with_left_out(result, table, out)
 
 
-def print_validation(result: Validation, console: Console, *, left_out: bool) -> None:
+def print_validation(
+    result: Validation, console: Console, *, left_out: bool, engine: str = "estimate"
+) -> None:
     """The table by source, the headline, and the worst misses."""
     from rich.table import Table
 
@@ -93,6 +159,8 @@ def print_validation(result: Validation, console: Console, *, left_out: bool) ->
     table.add_section()
     table.add_row("dense, ok or vendor", *_cells(overall))
     how = "constants refitted without each source" if left_out else "shipped constants"
+    if engine == "timeline":
+        how += ", steps played event by event"
     console.print(f"Predicted against measured tokens/s per accelerator, {how}\n")
     console.print(table)
     console.print(
@@ -102,7 +170,11 @@ def print_validation(result: Validation, console: Console, *, left_out: bool) ->
     )
     sweeps = result.sweeps()
     if sweeps:
+        from scalewise.report.choices import print_sweeps
+
+        console.print()
         print_sweeps(sweeps, console)
+        console.print("`scalewise validate --choices` says which term misled a bad choice.")
     worst = sorted(result.judged(), key=lambda row: -abs(row.error or 0.0))[:WORST]
     if worst:
         console.print("\nWorst misses of the headline rows")
@@ -112,32 +184,6 @@ def print_validation(result: Validation, console: Console, *, left_out: bool) ->
                 f"{row.measured_tokens_per_second:,.0f}, predicted "
                 f"{row.predicted_tokens_per_second:,.0f}  [{row.strategy}]"
             )
-
-
-def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:
-    """How well layouts are ranked, and what our choice among them loses."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("sweep of layouts", "picked", "best measured"):
-        table.add_column(name, no_wrap=True)
-    for name in ("layouts", "rank", "loses"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for sweep in sweeps:
-        table.add_row(
-            f"{sweep.model} x{sweep.accelerators}",
-            sweep.picked,
-            sweep.best,
-            str(sweep.count),
-            f"{sweep.rank_correlation:.2f}",
-            f"{100 * sweep.regret:.1f} %",
-        )
-    console.print()
-    console.print(table)
-    console.print(
-        "\nrank: Spearman of predicted and measured; loses: what the layout we would pick gives\n"
-        "away against the best measured. Near-ties go to the simpler layout."
-    )
 
 
 def _cells(summary: Summary) -> list[str]:

@@ -9,7 +9,7 @@ Nothing is dropped silently, and no row is judged by anything but stated facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scalewise.evidence.runs import Run
     from scalewise.evidence.table import RunTable
     from scalewise.numeric import Array
+    from scalewise.step.case import Case
     from scalewise.step.result import Estimate
 
 Status = Literal["ok", "infeasible", "unsupported", "unmeasured"]
@@ -155,13 +156,19 @@ class Validation:
         }
 
 
-def validate(runs: Iterable[Run]) -> Validation:
-    """Predict every run with the shipped constants."""
-    return Validation(rows=[judge(run) for run in runs])
+def validate(runs: Iterable[Run], *, seconds: Callable[[Case], float] | None = None) -> Validation:
+    """Predict every run with the shipped constants.
+
+    Args:
+        runs: What was measured.
+        seconds: Another way to the time of a step than the closed forms of `estimate`, such as
+            `timeline.play.step_seconds`.
+    """
+    return Validation(rows=[judge(run, seconds=seconds) for run in runs])
 
 
-def judge(run: Run) -> Verdict:
-    """The verdict on one run."""
+def judge(run: Run, *, seconds: Callable[[Case], float] | None = None) -> Verdict:
+    """The verdict on one run, by the closed forms or by another way to the time of its step."""
     verdict = Verdict(
         id=run.id, source=run.source, status="unsupported", quality=run.quality, dense=run.dense
     )
@@ -169,9 +176,13 @@ def judge(run: Run) -> Verdict:
         measured, memory = run.tokens_per_second, run.memory_bytes
         plan, stack = completed_plan(run)
         result = estimate(plan.model, plan.cluster, plan.workload, plan.strategy, stack=stack)
+        faster = 1.0
+        if seconds is not None:
+            inputs = plan.model, plan.cluster, plan.workload, [plan.strategy]
+            faster = result.step_seconds / seconds(estimate(*inputs, stack=stack).case)
     except ScalewiseError as error:
         return replace(verdict, reason=str(error))
-    rate = result.tokens_per_second_per_accelerator
+    rate = faster * result.tokens_per_second_per_accelerator
     status: Status = "ok" if measured else "unmeasured"
     return replace(
         verdict,
@@ -180,8 +191,8 @@ def judge(run: Run) -> Verdict:
         strategy=str(plan.strategy),
         measured_tokens_per_second=measured,
         predicted_tokens_per_second=rate,
-        low=result.low,
-        high=result.high,
+        low=faster * result.low,
+        high=faster * result.high,
         error=rate / measured - 1.0 if measured else None,
         memory_gb_measured=None if memory is None else memory / 1e9,
         memory_gb_predicted=result.memory_bytes / 1e9,

@@ -1,8 +1,8 @@
-"""What is a scaling curve? Points over sizes, what each size gains, knees and crossovers.
+"""What is a scaling curve? Points over sizes, what each size gains, and where it stops paying.
 
     points = join(points)                      # marginal values filled in
     knee(curve, 0.5)                           # first size that returns less than half, or None
-    curves.crossovers()                        # "from 1,024 on tp2 beats fsdp"
+    curves.groups()                            # what may be compared: strategies of one question
 
 Data and arithmetic on it only: `scale` makes curves, `report.curves` prints and draws them.
 """
@@ -10,31 +10,15 @@ Data and arithmetic on it only: `scale` makes curves, `report.curves` prints and
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import combinations
+from typing import NamedTuple
 
 import msgspec
 
+from scalewise.explore.causes import Cause, find_cause
 from scalewise.explore.sizes import Rule
-from scalewise.step.terms import TERM_NAMES
 
 KNEE = 0.5
 """Share of the first return below which growth is called past its knee, unless one is given."""
-
-TIE = 1e-6
-"""Relative difference below which two strategies count as equal, as hsdp64 and fsdp at 64 do."""
-
-
-class Cause(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What most of the loss between two sizes is spent on."""
-
-    term: str
-    """Key of the term of the step."""
-    name: str
-    """The term in words."""
-    share: float
-    """Its part of all growth in accelerator-seconds per token, 0 to 1."""
-    loss: float
-    """Share of tokens/s per accelerator lost since the previous size, by all terms together."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,6 +62,12 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Rent, dollars; None where no price is known."""
     days: float | None = None
     """Days for the token budget, without failures; None without one."""
+    gather_seconds: float | None = None
+    """Gather of one layer's parameters, seconds; None where no ring gathers any."""
+    gather_latency: float | None = None
+    """What of it is owed to latency, which more bandwidth does not shorten, seconds."""
+    examined: int | None = None
+    """Strategies tried to find this one; None where it was given."""
     infeasible: str | None = None
     """Why it cannot run, or None."""
     previous: int | None = None
@@ -106,13 +96,28 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Why there is no point."""
 
 
-class Curve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One strategy on one cluster over all sizes."""
+class Group(NamedTuple):
+    """What curves must share for one strategy to beat another."""
 
-    label: str
-    """The strategy without its sizes."""
+    model: str
+    """Name of the model."""
     cluster: str
     """Name of the cluster."""
+    sequence: int
+    """Tokens per sequence."""
+
+
+class Curve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One strategy for one model on one cluster over all sizes."""
+
+    label: str
+    """The strategy without its sizes, or `best`."""
+    model: str
+    """Name of the model."""
+    cluster: str
+    """Name of the cluster."""
+    sequence: int
+    """Tokens per sequence."""
     stack: str
     """Software whose constants were used."""
     precision: str
@@ -121,6 +126,11 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """By rising size."""
     missing: tuple[Missing, ...] = ()
     """Sizes without a point."""
+
+    @property
+    def group(self) -> Group:
+        """What it may be compared with."""
+        return Group(self.model, self.cluster, self.sequence)
 
     @property
     def feasible(self) -> tuple[Point, ...]:
@@ -133,8 +143,12 @@ class Knee(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     label: str
     """The strategy without its sizes."""
+    model: str
+    """Name of the model."""
     cluster: str
     """Name of the cluster."""
+    sequence: int
+    """Tokens per sequence."""
     accelerators: int
     """First size whose added accelerators return too little."""
     previous: int
@@ -146,18 +160,24 @@ class Knee(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Crossover(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where one strategy overtakes another."""
 
+    model: str
+    """Name of the model."""
     cluster: str
     """Name of the cluster."""
+    sequence: int
+    """Tokens per sequence."""
     accelerators: int
     """First size at which the winner is ahead."""
     previous: int
-    """The size before it, where it was behind or level."""
+    """Largest size known to lie below it, where the winner was behind or level."""
     winner: str
     """Label of the strategy that is ahead from here."""
     loser: str
     """Label of the other one."""
     gain: float
     """By how much at this size, as a share of the loser's tokens/s."""
+    rate: float
+    """Tokens/s per accelerator of the winner at this size."""
     last: int
     """Largest size at which both run."""
     last_gain: float
@@ -165,43 +185,33 @@ class Crossover(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Curves of one model under one batch rule."""
+    """The answer: curves, and what was asked."""
 
-    model: str
-    """Name of the model."""
-    rule: Rule
-    """What a step trains at every size."""
+    rules: tuple[Rule, ...]
+    """What a step trains at every size; they differ in the sequence only."""
     sizes: tuple[int, ...]
     """What was asked for."""
+    by: str
+    """What `best` makes small: "time", "cost" or "energy"."""
     curves: tuple[Curve, ...]
-    """By cluster, then by strategy, in the order asked for."""
+    """By model, cluster and sequence, then by strategy, in the order asked for."""
+    crossovers: tuple[Crossover, ...] = ()
+    """Every place where one strategy overtakes another in the same group, by rising size."""
     warnings: tuple[str, ...] = ()
     """What to know before trusting the points, each once."""
 
-    def clusters(self) -> tuple[str, ...]:
-        """Names of the clusters, in order."""
-        return tuple(dict.fromkeys(curve.cluster for curve in self.curves))
+    def groups(self) -> tuple[Group, ...]:
+        """What may be compared, in order."""
+        return tuple(dict.fromkeys(curve.group for curve in self.curves))
 
-    def on(self, cluster: str) -> tuple[Curve, ...]:
-        """The curves of one cluster."""
-        return tuple(curve for curve in self.curves if curve.cluster == cluster)
+    def of(self, group: Group) -> tuple[Curve, ...]:
+        """The curves of one group."""
+        return tuple(curve for curve in self.curves if curve.group == group)
 
     def knees(self, share: float = KNEE) -> tuple[Knee, ...]:
         """The knees of all curves that have one."""
         found = (knee(curve, share) for curve in self.curves)
         return tuple(each for each in found if each is not None)
-
-    def crossovers(self) -> tuple[Crossover, ...]:
-        """Every place where one strategy overtakes another on the same cluster.
-
-        Sizes at which either cannot run are passed over. Strategies that were level so far and
-        then part count as well; falling back to level does not.
-        """
-        found: list[Crossover] = []
-        for cluster in self.clusters():
-            for first, second in combinations(self.on(cluster), 2):
-                found += _crossings(first, second)
-        return tuple(sorted(found, key=lambda each: each.accelerators))
 
 
 def knee(curve: Curve, share: float = KNEE) -> Knee | None:
@@ -226,7 +236,9 @@ def knee(curve: Curve, share: float = KNEE) -> Knee | None:
         if returned < share:
             return Knee(
                 label=curve.label,
+                model=curve.model,
                 cluster=curve.cluster,
+                sequence=curve.sequence,
                 accelerators=point.accelerators,
                 previous=point.previous,
                 returned=returned,
@@ -267,62 +279,5 @@ def _compared(before: Point, point: Point) -> Point:
         marginal_tokens_per_second=gained / added,
         marginal_tokens_per_joule=per_joule,
         marginal_usd_per_million_tokens=per_million,
-        cause=_cause(before, point),
+        cause=find_cause(before, point),
     )
-
-
-def _cause(before: Point, point: Point) -> Cause | None:
-    """Name the term that grew most in accelerator-seconds per token.
-
-    Per token and accelerator, because that is what stays the same when scaling is perfect, be it
-    weak or strong. Terms that shrank do not count against the ones that grew: parts add up to 1.
-    """
-    loss = 1.0 - (
-        point.tokens_per_second_per_accelerator / before.tokens_per_second_per_accelerator
-    )
-    if loss <= TIE:
-        return None
-    # Accelerators over tokens per step; the step's own seconds cancel.
-    old = 1.0 / (before.tokens_per_second_per_accelerator * before.step_seconds)
-    new = 1.0 / (point.tokens_per_second_per_accelerator * point.step_seconds)
-    growth = {
-        name: max(seconds * new - before.terms.get(name, 0.0) * old, 0.0)
-        for name, seconds in point.terms.items()
-    }
-    whole = sum(growth.values())
-    if not whole:
-        return None
-    term = max(growth, key=growth.__getitem__)
-    return Cause(term=term, name=TERM_NAMES.get(term, term), share=growth[term] / whole, loss=loss)
-
-
-def _crossings(first: Curve, second: Curve) -> list[Crossover]:
-    """Walk two curves side by side and note every change of the lead."""
-    others = {point.accelerators: point for point in second.feasible}
-    pairs = [(p, others[p.accelerators]) for p in first.feasible if p.accelerators in others]
-    found: list[Crossover] = []
-    ahead: str | None = None
-    end = pairs[-1][0].tokens_per_second / pairs[-1][1].tokens_per_second if pairs else 1.0
-    for place, (one, other) in enumerate(pairs):
-        ratio = one.tokens_per_second / other.tokens_per_second
-        if abs(ratio - 1.0) <= TIE:
-            continue
-        winner, loser = (first, second) if ratio > 1.0 else (second, first)
-        if winner.label == ahead:
-            continue
-        ahead = winner.label
-        # The first size sets who leads; there is nothing before it to cross from.
-        if place:
-            found.append(
-                Crossover(
-                    cluster=first.cluster,
-                    accelerators=one.accelerators,
-                    previous=pairs[place - 1][0].accelerators,
-                    winner=winner.label,
-                    loser=loser.label,
-                    gain=max(ratio, 1.0 / ratio) - 1.0,
-                    last=pairs[-1][0].accelerators,
-                    last_gain=(end if winner is first else 1.0 / end) - 1.0,
-                )
-            )
-    return found

@@ -1,0 +1,230 @@
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+
+from scalewise.errors import InputError
+from scalewise.sweep.store import Record, Store, StoreError, on_network
+
+
+def record(key, result=b"\xc0", **changes):
+    fields = {
+        "key": key,
+        "function": "m.f",
+        "fingerprint": "abc",
+        "task": b'{"x":1}',
+        "result": result,
+    }
+    return Record(**(fields | changes))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "deep" / "sweep.db"
+
+
+def test_what_is_put_is_there_for_the_next_process(path):
+    with Store(path) as store:
+        assert len(store) == 0
+        assert store
+        store.put([record("a", b"\x01"), record("b", b"\x02")])
+        store.put([record("a", b"\x03")])
+    with Store(path) as store:
+        assert len(store) == 2
+        assert store.get(["a", "b", "c"]) == {"a": b"\x03", "b": b"\x02"}
+        assert "a" in store
+        assert "c" not in store
+
+
+def test_more_keys_than_sqlite_takes_at_once(path):
+    with Store(path) as store:
+        store.put([record(str(n)) for n in range(1200)])
+        assert len(store.get(map(str, range(2000)))) == 1200
+
+
+def test_two_open_stores_share_their_points(path):
+    with Store(path) as one, Store(path) as two:
+        one.put([record("a", b"\x01")])
+        assert two.get(["a"]) == {"a": b"\x01"}
+        two.put([record("b", b"\x02")])
+        assert len(one) == 2
+
+
+def test_iteration_gives_plain_types(path):
+    result = msgspec.msgpack.encode({"seconds": float("inf"), "name": "x"})
+    with Store(path) as store:
+        store.put([record("b", result, made=2.0), record("a", result, made=1.0)])
+        store.put([record("broken", b"\xc1", made=3.0)])
+        points = list(store)
+    assert [point.key for point in points] == ["a", "b"]
+    assert points[0].task == {"x": 1}
+    assert points[0].result == {"seconds": float("inf"), "name": "x"}
+    assert (points[0].function, points[0].version) == ("m.f", "0.1.0")
+
+
+def test_it_describes_itself_to_people(path):
+    day = time.mktime((2026, 3, 4, 12, 0, 0, 0, 0, -1))
+    with Store(path) as store:
+        store.put([record(str(n), made=day) for n in range(3)])
+        store.put([record("old", fingerprint="old", made=day - 86400)])
+        store.remember({"c": b"job"})
+        lines = store.describe().splitlines()
+    assert lines[0].startswith(f"{path}: 4 points, ")
+    assert lines[0].endswith(" KiB")
+    assert lines[1:] == [
+        "  3 of m.f, scalewise 0.1.0, physics abc, last on 2026-03-04",
+        "  1 of m.f, scalewise 0.1.0, physics old, last on 2026-03-03",
+        "  1 jobs under way when it was last used",
+    ]
+
+
+def test_jobs_are_remembered_and_forgotten(path):
+    with Store(path) as store:
+        store.remember({"a": b"1", "b": b"2"})
+    with Store(path) as store:
+        store.remember({"a": None})
+        assert store.jobs() == {"b": b"2"}
+
+
+def filled(path, count=300):
+    with Store(path) as store:
+        store.put([record(f"{n:064}", b"x" * 200) for n in range(count)])
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["garbage", "middle", "cut"])
+def test_a_damaged_file_is_set_aside_and_a_fresh_one_begun(path, damage):
+    whole = filled(path)
+    broken = {
+        "garbage": b"no database at all",
+        "middle": whole[:8192] + b"\xff" * 16384 + whole[8192 + 16384 :],
+        "cut": whole[: len(whole) // 2],
+    }[damage]
+    path.write_bytes(broken)
+    told = []
+    with Store(path, say=told.append) as store:
+        assert len(store) == 0
+        store.put([record("a")])
+    aside = path.with_name("sweep.db.corrupt-1")
+    assert aside.read_bytes() == broken
+    assert len(told) == 1
+    assert told[0].startswith(f"the store {path} was damaged (")
+    assert "set aside as sweep.db.corrupt-1, and its points are computed again" in told[0]
+
+    path.write_bytes(broken)
+    with Store(path, say=told.append) as store:
+        assert len(store) == 0
+    assert sorted(p.name for p in path.parent.iterdir()) == [
+        "sweep.db", "sweep.db.corrupt-1", "sweep.db.corrupt-2",
+    ]  # fmt: skip
+
+
+def test_damage_that_shows_only_later_is_met_as_well(path):
+    filled(path, 3000)
+    told = []
+    with Store(path, say=told.append) as store:
+        whole = path.read_bytes()
+        path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+        store._connection.execute("PRAGMA shrink_memory")  # forget the pages it has read
+        assert store.get([f"{2999:064}"]) == {}
+        store.put([record("a")])
+        assert "a" in store
+    assert len(told) == 1
+
+
+def test_other_peoples_files_are_left_alone(path):
+    path.parent.mkdir()
+    table = path.with_suffix(".csv")
+    table.write_text("a,b\n")
+    with pytest.raises(InputError, match=r"does not look like a store by its ending `.csv`"):
+        Store(table)
+    assert table.read_text() == "a,b\n"
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE mine (x)")
+    other.close()
+    with pytest.raises(InputError, match="is a database of another program"):
+        Store(path)
+    assert [p.name for p in path.parent.glob("*.db*")] == ["sweep.db"]
+
+
+def test_a_store_of_the_future_is_not_touched(path):
+    filled(path, 1)
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA user_version = 99")
+    other.close()
+    with pytest.raises(InputError, match="later version of scalewise"):
+        Store(path)
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot make the folder of the store"):
+        Store(tmp_path / "file" / "sweep.db")
+    with pytest.raises(InputError, match=r"cannot use the store .*: its folder cannot be"):
+        Store(tmp_path)
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(path):
+    with Store(path) as store:
+        store.put([record("a")])
+        (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
+        store._connection.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StoreError) as caught:
+            store.put([record(str(n), b"x" * 5000) for n in range(50)])
+        assert str(caught.value) == f"cannot use the store {path}: the disk is full"
+        assert caught.value.hint == "free space, or name another file with --store"
+        assert len(store) == 1
+
+
+WRITER = """
+import sys
+from scalewise.sweep.store import Record, Store
+with Store(sys.argv[1]) as store:
+    for n in range(int(sys.argv[3])):
+        key = f"{sys.argv[2]}-{n}"
+        store.put([Record(key=key, function="f", fingerprint="x", task=b"{}", result=b"r" * 300)])
+        print(key, flush=True)
+"""
+
+
+def writer(path, name, count):
+    command = [sys.executable, "-c", WRITER, str(path), name, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_several_processes_write_at_once(path):
+    writers = [writer(path, name, 200) for name in "abc"]
+    for one in writers:
+        one.communicate(timeout=60)
+    assert [one.returncode for one in writers] == [0, 0, 0]
+    with Store(path) as store:
+        assert len(store) == 600
+
+
+def test_a_killed_writer_loses_nothing_it_had_put(path):
+    one = writer(path, "a", 100_000)
+    said = [one.stdout.readline().strip() for _ in range(200)]
+    os.kill(one.pid, signal.SIGKILL)
+    said += one.communicate()[0].split()
+    told = []
+    with Store(path, say=told.append) as store:
+        assert len(store.get(said)) == len(said) >= 200
+    assert told == []
+
+
+def test_a_local_folder_is_no_network(tmp_path, monkeypatch):
+    assert not on_network(tmp_path / "x")
+    table = (
+        "22 1 0:20 / / rw - ext4 /dev/sda rw\n"
+        "23 22 0:21 / /home rw shared:1 - nfs4 server:/home rw\n"
+        "24 23 0:22 / /home/local rw - xfs /dev/sdb rw\n"
+    )
+    monkeypatch.setattr("pathlib.Path.read_text", lambda *_, **__: table)
+    assert on_network(tmp_path.__class__("/home/me/x.db"))
+    assert not on_network(tmp_path.__class__("/home/local/x.db"))
+    assert not on_network(tmp_path.__class__("/homestead/x.db"))
