@@ -1,0 +1,1 @@
+"""One training step, event by event: the second way to the number of `estimate`."""

@@ -1,0 +1,111 @@
+"""How does a trace get into Perfetto's page? It is served on this machine until it was fetched.
+
+    serve(Path("step.json.gz"), say=print)
+
+The page at ui.perfetto.dev runs in the user's browser and asks this machine for the file; nothing
+is sent anywhere. Only that file is served, only to that page, only on 127.0.0.1, and only until
+it was fetched, the user stops it, or nobody came.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from urllib.parse import quote
+
+ORIGIN = "https://ui.perfetto.dev"
+PATIENCE = 600.0
+"""Seconds to wait for the browser."""
+PORT = 9001
+"""The port that Perfetto's page is allowed to ask (its content security policy names it)."""
+
+
+class _Server(HTTPServer):
+    """Serves one file."""
+
+    file: Path
+    fetched = False
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers for one file, and to one page."""
+
+    server: _Server
+
+    def end_headers(self) -> None:
+        """Let Perfetto's page read the answer."""
+        self.send_header("Access-Control-Allow-Origin", ORIGIN)
+        self.send_header("Access-Control-Allow-Private-Network", "true")
+        self.send_header("Cache-Control", "no-store")
+        super().end_headers()
+
+    def do_OPTIONS(self) -> None:
+        """Answer the browser's question whether it may ask."""
+        self.send_response(204)
+        self.send_header("Access-Control-Allow-Methods", "GET")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        """Send the file."""
+        if self.path != "/" + quote(self.server.file.name):
+            self.send_error(404)
+            return
+        data = self.server.file.read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+        self.server.fetched = True
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: stderr belongs to the command."""
+
+
+def serve(
+    file: Path,
+    *,
+    say: Callable[[str], None],
+    patience: float = PATIENCE,
+    port: int = PORT,
+    browse: bool = True,
+) -> bool:
+    """Serve a trace until it was fetched, Ctrl-C, or nobody came.
+
+    Args:
+        file: The trace.
+        say: Where to tell the address.
+        patience: Seconds to wait.
+        port: On 127.0.0.1; any free one where it is taken.
+        browse: Whether to open the browser.
+
+    Returns:
+        Whether it was fetched.
+    """
+    try:
+        server = _Server(("127.0.0.1", port), _Handler)
+    except OSError:
+        say(f"port {port} is taken: Perfetto's page may refuse another, then open the file there")
+        server = _Server(("127.0.0.1", 0), _Handler)
+    server.file, server.timeout = file, 0.5
+    address = f"http://127.0.0.1:{server.server_port}/{quote(file.name)}"
+    page = f"{ORIGIN}/#!/?url={address}"
+    say(f"open {page}")
+    say(f"serving {address} until it is fetched; Ctrl-C stops it")
+    if browse:
+        import webbrowser
+
+        webbrowser.open(page)
+    deadline = time.monotonic() + patience
+    try:
+        while not server.fetched and time.monotonic() < deadline:
+            server.handle_request()
+    except KeyboardInterrupt:
+        say("stopped")
+    finally:
+        server.server_close()
+    if server.fetched:
+        say("fetched")
+    return server.fetched

@@ -1,0 +1,79 @@
+"""Steps with round numbers, for the tests of the timeline."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from scalewise import Workload, load_cluster, load_model, parse_strategy
+from scalewise.timeline.build import build
+from scalewise.timeline.engine import play
+from scalewise.timeline.layer import Block
+from scalewise.timeline.play import timeline
+from scalewise.timeline.prices import Prices, Stage
+
+
+def block(seconds):
+    """A block that is one kernel."""
+    return Block(seconds=seconds, pieces=(), tensor=0.0, context=0.0, busy=seconds)
+
+
+def stage(layers=3, **changes):
+    """A stage that moves nothing."""
+    numbers = {f.name: 0.0 for f in fields(Stage)} | {"layers": layers}
+    return Stage(**(numbers | changes))
+
+
+def prices(*stages, **changes):
+    """Layers of 2 s forward and 4 s backward, of which 2 s are weights; nothing else."""
+    numbers = {
+        "forward_block": block(2.0),
+        "backward_block": block(4.0),
+        "weights": 2.0,
+        "head_forward": 0.0,
+        "head_backward": 0.0,
+        "gather": 0.0,
+        "reduce": 0.0,
+        "reduce_each": True,
+        "message": 0.0,
+        "blocking": True,
+        "contention": 0.0,
+        "share": 0.0,
+        "overlap": True,
+        "prefetch": 1,
+        "reshard": True,
+        "sharding": 0,
+        "schedule": "1f1b",
+        "chunks": 1,
+        "micro_steps": 1,
+        "overhead": 0.0,
+        "straggler": 0.0,
+        "data_ranks": 1,
+        "stages": stages or (stage(),),
+    }
+    return Prices(**(numbers | changes))
+
+
+def seconds(some):
+    """Play a step up to its optimizer."""
+    step = build(some)
+    return play(step.graph, contention=some.contention, ranks=len(some.stages)).seconds
+
+
+def line(
+    spelled="fsdp8-mb1",
+    model="llama-2-7b",
+    cluster="dgx-h100",
+    *,
+    sequence=4096,
+    batch=None,
+    **options,
+):
+    """Play a strategy of the catalog's nouns."""
+    strategy = parse_strategy(spelled)
+    work = Workload(
+        sequence=sequence,
+        global_batch=batch or strategy.data_parallel * strategy.micro_batch,
+    )
+    return timeline(
+        load_model(model), load_cluster(cluster, strategy.accelerators), work, strategy, **options
+    )
