@@ -1,0 +1,1 @@
+"""What really happened in a step? Reads profiler traces; imports neither torch nor the physics."""

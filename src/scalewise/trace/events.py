@@ -1,0 +1,191 @@
+"""What does an event of a trace stand for? Kernels and collectives by name, messages by arguments.
+
+    is_communication("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(...)")     # True
+    collective_name("_allgather_base")                                    # "all_gather"
+    message(event)                     # Message("all_reduce", group="dp", bytes=1048576, ...)
+
+Names are those that PyTorch, NCCL, RCCL and Gloo give, read from traces and from their sources.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from scalewise.trace.stream import Event
+
+Role = Literal["compute", "communication", "copy"]
+STEP = "ProfilerStep#"
+"""What torch.profiler calls the range of one step; its number follows."""
+
+# NCCL and RCCL: ncclKernel_, ncclDevKernel_, ncclSymkDevKernel_, rcclGenericKernel, mscclKernel_.
+# PyTorch's symmetric memory: one_shot_all_reduce_kernel and its like. DeepEP: dispatch, combine.
+_COMMUNICATION = re.compile(
+    r"(?:void\s+)?(?:nccl\w*Kernel|rccl\w*Kernel|msccl\w*Kernel)"
+    r"|.*(?:one_shot|two_shot|multimem)\w*(?:all_reduce|all_gather|reduce|reduce_scatter)\w*kernel"
+    r"|.*deep_ep::\w+::(?:dispatch|combine)"
+)
+
+# In this order, because "all_reduce" holds "reduce". Barriers are all-reduces by name.
+_COLLECTIVES = (
+    ("barrier", "barrier"),
+    ("reducescatter", "reduce_scatter"),
+    ("allreduce", "all_reduce"),
+    ("allgather", "all_gather"),
+    ("alltoall", "all_to_all"),
+    ("broadcast", "broadcast"),
+    ("sendrecv", "send_recv"),
+    ("dispatch", "all_to_all"),
+    ("combine", "all_to_all"),
+    ("reduce", "reduce"),
+    ("scatter", "scatter"),
+    ("gather", "gather"),
+    ("send", "send"),
+    ("recv", "recv"),
+)
+OTHER = "other"
+"""A collective whose kernel does not say what it is, such as ncclDevKernel_Generic."""
+
+CPU_COMMUNICATION = ("gloo:", "mpi:", "ucc:")
+"""Ranges in which a library communicates on the CPU. `nccl:` is none: it only launches."""
+LAUNCH = "nccl:"
+"""Ranges of the host that launch a collective on a device."""
+
+# Operators that enclose waiting: autograd's nodes, hooks, and collectives themselves.
+_NO_COMPUTE = (
+    "autograd::", "torch::", "c10d::", "_c10d_functional::", "c10d_functional::", "profiler::",
+    "symm_mem::", "record_param_comms",
+)  # fmt: skip
+
+_DTYPE_BYTES = {
+    "double": 8, "long": 8, "longint": 8, "int64": 8, "uint64": 8, "complexfloat": 8,
+    "complexdouble": 16, "float": 4, "int": 4, "int32": 4, "uint32": 4, "half": 2, "short": 2,
+    "bfloat16": 2, "int16": 2, "uint16": 2, "byte": 1, "char": 1, "bool": 1, "unsignedchar": 1,
+    "signedchar": 1, "int8": 1, "uint8": 1,
+}  # fmt: skip
+
+
+class Message(NamedTuple):
+    """What one call of a collective moved, as far as the trace tells."""
+
+    collective: str
+    """For example "all_reduce"."""
+    group: str | None = None
+    """Process group: its description where it has one, else its name."""
+    group_size: int | None = None
+    """Ranks in it."""
+    bytes: int | None = None
+    """Of the larger of a rank's input and output, as nccl-tests counts."""
+    dtype: str | None = None
+    """Of the elements, as the trace spells it."""
+
+
+def is_communication(kernel: str) -> bool:
+    """Whether a kernel of this name communicates."""
+    return _COMMUNICATION.match(kernel) is not None
+
+
+def role(kernel: str) -> Role:
+    """What a kernel of this name does; some profilers list copies among kernels."""
+    if kernel.startswith(("Memcpy", "Memset")):
+        return "copy"
+    return "communication" if is_communication(kernel) else "compute"
+
+
+def is_compute(operator: str) -> bool:
+    """Whether an operator of this name computes on the CPU, from its start to its end."""
+    return ("::" in operator and not operator.startswith(_NO_COMPUTE)) or "cpp_fused" in operator
+
+
+def collective_name(text: str) -> str:
+    """Give a collective one name, however a library spells it.
+
+    Args:
+        text: "allreduce", "_allgather_base", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(...)".
+    """
+    squashed = re.sub("[^a-z]", "", text.split("(")[0].lower())
+    return next((name for word, name in _COLLECTIVES if word in squashed), OTHER)
+
+
+def dtype_bytes(dtype: str) -> int | None:
+    """Bytes of an element: "BFloat16", "c10::BFloat16", "Float8_e4m3fn", "long int"."""
+    squashed = re.sub(r"[^a-z0-9]", "", dtype.lower().removeprefix("c10::"))
+    if squashed.startswith("float8"):
+        return 1
+    return _DTYPE_BYTES.get(squashed)
+
+
+def message(event: Event) -> Message:
+    """Read what a communication kernel or range moved.
+
+    Args:
+        event: A kernel, or a range such as `gloo:all_reduce` or `record_param_comms`.
+    """
+    told = arguments(event)
+    name = told.get("Collective name")
+    collective = collective_name(name if isinstance(name, str) and name else event.name)
+    group = _text(told.get("Process Group Description"))
+    if group in (None, "undefined"):
+        group = _text(told.get("Process Group Name"))
+    size, dtype = _whole(told.get("Group size")), _text(told.get("dtype"))
+    counts = [_whole(told.get(key)) for key in ("In msg nelems", "Out msg nelems")]
+    known = [count for count in counts if count is not None]
+    each = dtype_bytes(dtype) if dtype else None
+    volume = max(known) * each if known and each is not None else _volume(told)
+    if dtype is None and isinstance(kinds := told.get("Input type"), list) and kinds:
+        dtype = _text(kinds[0])
+    return Message(collective, group, size, volume, dtype)
+
+
+def arguments(event: Event) -> dict[str, Any]:
+    """The arguments of an event; empty where there are none."""
+    if not event.args:
+        return {}
+    try:
+        told = msgspec.json.decode(event.args)
+    except msgspec.DecodeError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def external_id(event: Event) -> int | None:
+    """The number by which a kernel names the operator that launched it."""
+    return _whole(arguments(event).get("External id"))
+
+
+def step_number(name: str) -> int | None:
+    """The number of a step from the name of its range."""
+    digits = name[len(STEP) :]
+    return int(digits) if digits.isdecimal() else None
+
+
+def _volume(told: dict[str, Any]) -> int | None:
+    """Bytes of the inputs by their shapes, which are recorded with record_shapes=True."""
+    shapes, kinds = told.get("Input Dims"), told.get("Input type")
+    if not isinstance(shapes, list) or not isinstance(kinds, list):
+        return None
+    total = 0
+    for shape, kind in zip(shapes, kinds, strict=False):
+        each = dtype_bytes(kind) if isinstance(kind, str) else None
+        if each is None or not isinstance(shape, list):
+            return None
+        if not all(isinstance(length, int) for length in shape):
+            return None
+        total += each * math.prod(shape)
+    return total if shapes and kinds else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _whole(value: object) -> int | None:
+    """A count; traces have them as numbers or as text."""
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        return None
+    return int(value)
