@@ -1,0 +1,166 @@
+"""`scalewise study run | new | list | show`: a question over many points, answered by a report.
+
+    scalewise study run hardware-scaling-trends -o report/
+    scalewise study new my-cluster.toml
+    scalewise study run my-cluster.toml --jobs 2 --overlay our-runs.csv
+    scalewise study list
+
+Exit code 0: every experiment has points; 1: one has none that can run; 2: wrong usage.
+"""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from scalewise.cli.common import light_numpy, put, show, to_json
+from scalewise.cli.sweeping import sweep_options
+from scalewise.errors import InputError
+
+if TYPE_CHECKING:
+    from scalewise.cli.sweeping import Runner
+
+STORE = "points.db"
+"""Of a report, unless another is named: inside its folder, so that running it again resumes."""
+
+
+@click.group(short_help="Answer a question over many points, with a report.")
+def study() -> None:
+    """Answer a question over many points: a table, figures and verdicts from one file."""
+
+
+def _store_inside(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep points beside the report where no other store is named."""
+
+    @functools.wraps(command)
+    def stored(**given: Any) -> Any:
+        if given["store"] is None:
+            given["store"] = str(Path(given["output"]).expanduser() / STORE)
+        return command(**given)
+
+    return stored
+
+
+@study.command("run", short_help="Answer a study and write its report.")
+@click.argument("name", metavar="NAME|FILE")
+@click.option(
+    "-o", "--output", metavar="FOLDER", default="report", show_default=True, help="Where to."
+)
+@click.option(
+    "--overlay",
+    "overlays",
+    metavar="FILE",
+    multiple=True,
+    help="Measured runs or collectives (CSV, columns of the shipped ones); repeatable.",
+)
+@click.option("--small", is_flag=True, help="Only the ends of every axis: a quick look.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
+@_store_inside
+@sweep_options
+def run_command(
+    *,
+    name: str,
+    output: str,
+    overlays: tuple[str, ...],
+    small: bool,
+    as_json: bool,
+    runner: Runner,
+) -> int:
+    """Answer the study NAME (see `scalewise study list`) or FILE, and write its report.
+
+    The folder gets index.html (one page, offline), points.csv, points.parquet, verdicts.json,
+    study.toml, and each figure as SVG and PNG. Points are kept in points.db there (or --store):
+    a study that was stopped goes on where it was.
+    """
+    light_numpy()
+    from scalewise.report.study_report import (
+        check_libraries,
+        undrawn,
+        verdict_records,
+        write_report,
+    )
+    from scalewise.report.study_tables import print_verdicts
+    from scalewise.study.files import load_study
+    from scalewise.study.overlays import read_overlays
+    from scalewise.study.plan import reduced
+    from scalewise.study.run import run_study
+
+    check_libraries()
+    asked = load_study(name)
+    runs = read_overlays(overlays)
+    if small:
+        asked = reduced(asked)
+    answer = run_study(asked, runner)
+    figures = sum(len(each.figures) for each in asked.experiments)
+    click.echo(f"drawing {figures} figure{'s' if figures != 1 else ''} ...", err=True)
+    files = write_report(answer, output, runs=runs, command=_command(name, overlays, small=small))
+    if as_json:
+        put(None, to_json(verdict_records(answer)))
+    else:
+        show(lambda out: print_verdicts(answer, out))
+    click.echo(f"wrote {files[0]} and {len(files) - 1} files beside it", err=True)
+    for each in answer.empty:
+        click.echo(f"experiment {each}: no point can run", err=True)
+    for phrase in undrawn(answer):
+        click.echo(phrase, err=True)
+    return 1 if answer.empty else 0
+
+
+@study.command("new", short_help="Write a commented study file to fill in.")
+@click.argument("path", metavar="FILE")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+def new_command(path: str, *, force: bool) -> None:
+    """Write a study file in which every key is explained; it runs as it is."""
+    from scalewise.study.template import new_study
+
+    target = Path(path).expanduser()
+    if target.suffix != ".toml":
+        raise InputError(f"{path!r} does not end in .toml", hint=f"write {target.stem}.toml")
+    if target.exists() and not force:
+        raise InputError(f"{target} exists", hint="add --force to replace it")
+    target.write_text(new_study(target.stem), encoding="utf-8")
+    click.echo(f"wrote {target}: fill it in, then `scalewise study run {target}`", err=True)
+
+
+@study.command("list", short_help="List the studies that come with scalewise.")
+def list_command() -> None:
+    """List the studies by name."""
+    from scalewise.cli.pages import draw_list
+    from scalewise.study.files import load_study, shipped
+
+    rows = []
+    for name in shipped():
+        each = load_study(name)
+        rows.append((name, str(len(each.experiments)), each.title))
+    show(draw_list(("study", "experiments", "title"), rows))
+
+
+@study.command("show", short_help="Show what a study asks.")
+@click.argument("name", metavar="NAME|FILE")
+@click.option("--toml", "as_toml", is_flag=True, help="Print the file itself.")
+def show_command(name: str, *, as_toml: bool) -> None:
+    """Show the experiments of a study, how many points each asks for, and its claims."""
+    light_numpy()
+    from scalewise.report.study_tables import print_study
+    from scalewise.study.files import load_study
+
+    asked = load_study(name)
+    if as_toml:
+        put(None, asked.text.rstrip("\n"))
+    else:
+        show(lambda out: print_study(asked, out))
+
+
+def _command(name: str, overlays: tuple[str, ...], *, small: bool) -> str:
+    """What a reader types to get the same page."""
+    words = ["scalewise", "study", "run", name, "-o", "report/"]
+    for each in overlays:
+        words += ["--overlay", each]
+    if small:
+        words.append("--small")
+    return " ".join(map(shlex.quote, words))

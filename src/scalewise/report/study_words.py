@@ -1,0 +1,149 @@
+"""What does an experiment show? One or two sentences, computed from its points.
+
+    findings(experiment, rows)        # ["From 8 to 2,048 accelerators ...", ...]
+
+Nothing is written by hand here: each sentence reads the metric of the experiment's first figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scalewise.explore.causes import find_cause
+from scalewise.study.files import Experiment, Figure
+from scalewise.study.measures import AXES, METRICS, Metric, Value
+from scalewise.study.rows import Row, metric_of, select, values_of, varying
+
+TIMES = 3.0
+"""From which factor on people say "times" instead of per cent."""
+
+
+def findings(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
+    """Say what the first figure of an experiment shows.
+
+    Args:
+        experiment: Which.
+        rows: Its points.
+
+    Returns:
+        Sentences; empty where nothing can run.
+    """
+    if not experiment.figures:
+        return []
+    figure = experiment.figures[0]
+    metric = METRICS[_telling(figure)]
+    drawn = [row for row in select(rows, figure.where) if metric_of(row, metric.name) is not None]
+    if not drawn:
+        return ["No point can run."]
+    if experiment.kind == "sensitivity":
+        return _changes(drawn, metric)
+    if figure.kind == "map":
+        return _map(drawn, figure, metric)
+    facet = values_of(drawn, figure.facet)[-1] if figure.facet else None
+    if figure.facet and facet is not None:
+        # Of several messages, one in the middle tells most; of several sizes, the largest.
+        known = values_of(drawn, figure.facet)
+        facet = known[len(known) // 2] if figure.facet == "message_bytes" else facet
+        drawn = select(drawn, {figure.facet: facet})
+    xs = values_of(drawn, figure.x)
+    where = f" at {AXES[figure.facet].show(facet)}" if figure.facet and facet is not None else ""
+    if len(xs) > 1 and not isinstance(xs[0], str):
+        return _lines(drawn, figure, metric, where)
+    return _ranked(drawn, figure.x, metric, where)
+
+
+def _telling(figure: Figure) -> str:
+    """The metric to speak of: what one accelerator does says more than what all do."""
+    each = "tokens_per_second_per_accelerator"
+    return each if each in figure.y else figure.y[0]
+
+
+def _curves(rows: Sequence[Row], x: str) -> dict[str, list[Row]]:
+    """Rows by what tells their curves apart, each in the order of x."""
+    told = varying(rows, but=[x, "accelerators" if x == "nodes" else "nodes"])
+    curves: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.axes[x]):
+        name = ", ".join(AXES[each].show(row.axes[each]) for each in told if each in row.axes)
+        curves.setdefault(name, []).append(row)
+    return {name: line for name, line in curves.items() if len(line) > 1}
+
+
+def _lines(rows: Sequence[Row], figure: Figure, metric: Metric, where: str) -> list[str]:
+    curves = _curves(rows, figure.x)
+    if not curves:
+        return []
+    axis = AXES[figure.x]
+    change = {name: _change(line, metric) for name, line in curves.items()}
+    ordered = sorted(change, key=change.__getitem__)
+    low, high = ordered[0], ordered[-1]
+    first, last = curves[low][0], curves[low][-1]
+    left, right = (axis.show(row.axes[figure.x]) for row in (first, last))
+    span = f"From {left} to {right} {axis.label}{where}"
+    name = metric.words[0]
+    if len(curves) == 1:
+        told = [f"{span}, {name} goes {_ends(curves[low], metric)}."]
+    else:
+        told = [
+            f"{span}, {name} goes {_ends(curves[low], metric)} with {low}; with {high} it goes "
+            f"{_ends(curves[high], metric)}."
+        ]
+    if first.point is not None and last.point is not None and figure.x == "accelerators":
+        cause = find_cause(first.point, last.point)
+        if cause is not None and metric.name != "speedup":
+            whose = f" of {low}" if len(curves) > 1 else ""
+            told.append(
+                f"The loss{whose} in tokens/s per accelerator is {100 * cause.loss:.0f} %, "
+                f"{100 * cause.share:.0f} % of it to {cause.name}."
+            )
+    return told
+
+
+def _change(line: Sequence[Row], metric: Metric) -> float:
+    before = metric_of(line[0], metric.name) or 0.0
+    after = metric_of(line[-1], metric.name) or 0.0
+    return after / before if before else 0.0
+
+
+def _ends(line: Sequence[Row], metric: Metric) -> str:
+    before, after = metric_of(line[0], metric.name), metric_of(line[-1], metric.name)
+    unit = "" if metric.is_share else metric.words[1]
+    text = f"from {metric.show(before)} to {metric.show(after)}" + (f" {unit}" if unit else "")
+    if before and after and not metric.is_share:
+        factor = after / before
+        text += f" ({factor:.3g} x)" if factor > TIMES else f" ({100 * (factor - 1):+.0f} %)"
+    return text
+
+
+def _ranked(rows: Sequence[Row], x: str, metric: Metric, where: str) -> list[str]:
+    ranked = sorted(rows, key=lambda row: -(metric_of(row, metric.name) or 0.0))
+    best, worst = ranked[0], ranked[-1]
+    axis = AXES[x]
+    return [
+        f"{metric.words[0].capitalize()}{where} is largest for {axis.show(best.axes[x])} "
+        f"({metric.show(metric_of(best, metric.name))}) and smallest for "
+        f"{axis.show(worst.axes[x])} ({metric.show(metric_of(worst, metric.name))})."
+    ]
+
+
+def _map(rows: Sequence[Row], figure: Figure, metric: Metric) -> list[str]:
+    parts = []
+    facets: list[Value] = values_of(rows, figure.facet) if figure.facet else [""]
+    for facet in facets:
+        inside = select(rows, {figure.facet: facet}) if figure.facet else list(rows)
+        best = max(inside, key=lambda row: metric_of(row, metric.name) or 0.0)
+        at = f"at {AXES[figure.facet].show(facet)} " if figure.facet else ""
+        parts.append(f"{at}{best.axes['strategy']} ({metric.show(metric_of(best, metric.name))})")
+    return [f"The most {metric.words[0]}: " + ", ".join(parts) + "."]
+
+
+def _changes(rows: Sequence[Row], metric: Metric) -> list[str]:
+    told = []
+    for size in values_of(rows, "accelerators"):
+        inside = select(rows, {"accelerators": size})
+        ranked = sorted(inside, key=lambda row: -(metric_of(row, metric.name) or 0.0))[:3]
+        names = ", ".join(
+            f"{row.axes['change']} ({100 * (metric_of(row, metric.name) or 0.0):+.1f} %)"
+            for row in ranked
+        )
+        told.append(f"At {size:,} accelerators the largest gains are: {names}.")
+    return told

@@ -1,0 +1,1 @@
+"""Questions over many points, written in a file; answered by a table, figures and verdicts."""

@@ -1,0 +1,321 @@
+"""Does a published claim hold in our points? A verdict with our number, theirs, and why.
+
+    judged = judge(claim, experiment, rows)
+    judged.verdict, judged.ours, judged.theirs, judged.why
+
+Numbers are compared as factors, so that too much and too little weigh the same. A claim holds if
+ours is within its tolerance; it holds with a difference if the effect has the same direction and
+the same order of magnitude (a factor of `WIDE`); else it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from scalewise.explore.causes import find_cause
+from scalewise.step.estimate import NEAR_TIE
+from scalewise.step.terms import TERM_NAMES
+from scalewise.study.files import Claim, Experiment, Where
+from scalewise.study.measures import AXES, METRICS, Axis, Metric, Value
+from scalewise.study.rows import Row, metric_of, select, values_of
+
+Verdict = Literal["holds", "holds with a difference", "does not hold", "not judged"]
+
+WIDE = 3.0
+"""Half an order of magnitude: farther apart, two numbers do not tell the same story."""
+
+AHEAD = 1e-6
+"""Relative lead below which two values count as equal."""
+
+# Metrics that the terms of a step explain.
+_SPEED = (
+    "tokens_per_second", "tokens_per_second_per_accelerator", "mfu", "hfu", "tokens_per_joule",
+    "tflops_per_accelerator", "speedup", "scaling_efficiency", "usd_per_million_tokens",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A claim and what became of it."""
+
+    claim: Claim
+    """The claim."""
+    experiment: str
+    """Id of the experiment whose points were asked."""
+    verdict: Verdict
+    """What became of it."""
+    ours: str
+    """Our number, in words."""
+    theirs: str
+    """The published number, in words."""
+    why: str
+    """One or two sentences: what ours is made of, and why it differs."""
+    value: float | None = None
+    """Our number, SI, where it is one."""
+
+
+_TIE = ": a near-tie, which no model can decide"
+
+
+class NotJudgedError(Exception):
+    """The points that a claim is about are not there."""
+
+
+def judge(claim: Claim, experiment: Experiment, rows: Sequence[Row]) -> Judged:
+    """Ask points about a claim.
+
+    Args:
+        claim: The claim.
+        experiment: Where it stands.
+        rows: The points of that experiment.
+    """
+    metric = METRICS[claim.metric]
+    try:
+        if claim.measure in ("peak", "order"):
+            return _judge_axis(claim, experiment, rows)
+        value, reason = _number(claim, rows)
+    except NotJudgedError as error:
+        return Judged(
+            claim=claim,
+            experiment=experiment.id,
+            verdict="not judged",
+            ours="-",
+            theirs=_theirs(claim, metric),
+            why=f"{error}.",
+        )
+    return Judged(
+        claim=claim,
+        experiment=experiment.id,
+        verdict=compare(claim, value),
+        ours=_told(claim, value, metric),
+        theirs=_theirs(claim, metric),
+        why=" ".join(part for part in (reason, claim.why) if part),
+        value=value,
+    )
+
+
+def compare(claim: Claim, value: float) -> Verdict:
+    """Compare our number with a claim's.
+
+    Args:
+        claim: With a published number, or a bound.
+        value: Ours: a value, a change (-0.24 is 24 % less), a ratio or a size.
+    """
+    # Of a ratio the effect is how far it is from one: 1.02 and 0.98 tell opposite stories.
+    neutral = 1.0 if claim.measure == "ratio" else 0.0
+    if isinstance(claim.published, int | float):
+        theirs = float(claim.published)
+        if (value - neutral) * (theirs - neutral) <= 0.0:
+            return "holds" if value == theirs else "does not hold"
+        apart = max(value / theirs, theirs / value)
+        if apart <= 1.0 + claim.tolerance:
+            return "holds"
+        effect = (value - neutral) / (theirs - neutral)
+        return "holds with a difference" if 1 / WIDE <= effect <= WIDE else "does not hold"
+    for bound, side in ((claim.at_least, 1.0), (claim.at_most, -1.0)):
+        if bound is None:
+            continue
+        beyond = side * (value - bound)
+        if bound == neutral:
+            # Who is ahead: within a near-tie no model can decide that, one way or the other.
+            if abs(value - bound) <= NEAR_TIE:
+                return "holds with a difference"
+            return "holds" if beyond > 0.0 else "does not hold"
+        if beyond >= 0.0:
+            return "holds"
+        # A bound that is missed by little, against its own size, still tells the same story.
+        near = -beyond <= claim.tolerance * abs(bound)
+        return "holds with a difference" if near else "does not hold"
+    return "not judged"
+
+
+def _number(claim: Claim, rows: Sequence[Row]) -> tuple[float, str]:
+    """Our number, and what it is made of."""
+    if claim.measure == "crossover":
+        return _crossover(claim, rows)
+    second = _one(claim, rows, claim.second)
+    after = _value(second, claim.metric)
+    if claim.measure == "value":
+        return after, _makeup(second, claim.metric)
+    first = _one(claim, rows, claim.first)
+    before = _value(first, claim.metric)
+    if before == 0.0:
+        raise NotJudgedError(f"{claim.metric} is zero at {_words(claim.first)}")
+    ratio = after / before
+    reason = _cause(first, second) if claim.metric in _SPEED else ""
+    return (ratio if claim.measure == "ratio" else ratio - 1.0), reason
+
+
+def _one(claim: Claim, rows: Sequence[Row], where: Where) -> Row:
+    """The one point of a selection."""
+    found = select(rows, {**claim.where, **where})
+    if len(found) != 1:
+        number = "no point" if not found else f"{len(found)} points"
+        raise NotJudgedError(f"the claim is about {number} of this run, not about one")
+    return found[0]
+
+
+def _value(row: Row, name: str) -> float:
+    value = metric_of(row, name)
+    if value is None:
+        raise NotJudgedError(f"the point it is about has no {name}: {row.infeasible or 'unknown'}")
+    return value
+
+
+def _crossover(claim: Claim, rows: Sequence[Row]) -> tuple[float, str]:
+    """The first value of the axis from which the second selection is ahead, and why it is."""
+    behind, ahead = (
+        {
+            row.axes[claim.axis]: row
+            for row in select(rows, {**claim.where, **where})
+            if metric_of(row, claim.metric)
+        }
+        for where in (claim.first, claim.second)
+    )
+    shared = [x for x in values_of(rows, claim.axis) if x in behind and x in ahead]
+    if not shared:
+        raise NotJudgedError("the two curves share no point")
+    for x in shared:
+        one, other = _value(behind[x], claim.metric), _value(ahead[x], claim.metric)
+        if other > one * (1.0 + AHEAD):
+            return float(x), _cause(behind[x], ahead[x])
+    raise NotJudgedError(f"it never gets ahead, up to {shared[-1]:,} {claim.axis}")
+
+
+def _judge_axis(claim: Claim, experiment: Experiment, rows: Sequence[Row]) -> Judged:
+    """Where is the metric largest, or in which order do values follow each other?"""
+    axis, metric = AXES[claim.axis], METRICS[claim.metric]
+    best: dict[Value, float] = {}
+    for row in select(rows, {**claim.where, **claim.second}):
+        value = metric_of(row, claim.metric)
+        if value is not None and claim.axis in row.axes:
+            place = row.axes[claim.axis]
+            best[place] = max(value, best.get(place, value))
+    if len(best) < 2:
+        raise NotJudgedError(f"fewer than two values of {axis.label} can run")
+    ranked = sorted(best, key=lambda place: -best[place])
+    wanted = claim.published if isinstance(claim.published, list) else [str(claim.published)]
+    if claim.measure == "peak":
+        verdict, ours = _peak_verdict(ranked[0], values_of(rows, claim.axis), wanted), ranked[:1]
+    else:
+        verdict, ours = order_verdict(ranked, wanted), ranked
+    listed = ", ".join(f"{axis.show(each)}: {metric.show(best[each])}" for each in sorted(
+        best, key=values_of(rows, claim.axis).index))  # fmt: skip
+    return Judged(
+        claim=claim,
+        experiment=experiment.id,
+        verdict=verdict,
+        ours=_list(axis, ours, claim.measure),
+        theirs=_list(axis, wanted, claim.measure),
+        why=" ".join(part for part in (f"{metric.label}: {listed}.", claim.why) if part),
+        value=float(ranked[0]) if not isinstance(ranked[0], str) else None,
+    )
+
+
+def _peak_verdict(found: Value, values: Sequence[Value], wanted: Sequence[Value]) -> Verdict:
+    """A peak elsewhere than claimed, but not at an end, still is a middle that wins."""
+    if str(found) in map(str, wanted):
+        return "holds"
+    inside = len(values) > 2 and found not in (values[0], values[-1])
+    return "holds with a difference" if inside else "does not hold"
+
+
+def order_verdict(ranked: Sequence[Value], wanted: Sequence[Value]) -> Verdict:
+    """Compare two orders: equal, equal but for two neighbours, or different.
+
+    Args:
+        ranked: Ours, the largest first.
+        wanted: Theirs.
+    """
+    names = [str(each) for each in ranked if str(each) in set(map(str, wanted))]
+    theirs = [str(each) for each in wanted if str(each) in set(names)]
+    if len(names) < 2:
+        return "not judged"
+    swaps = sum(
+        names.index(theirs[i]) > names.index(theirs[j])
+        for i in range(len(theirs))
+        for j in range(i + 1, len(theirs))
+    )
+    if swaps == 0:
+        return "holds"
+    return "holds with a difference" if swaps == 1 and len(names) > 2 else "does not hold"
+
+
+def _cause(first: Row, second: Row) -> str:
+    """What the slower of two steps loses to, by its terms."""
+    same = ("model", "cluster", "sequence", "precision")
+    if any(first.axes.get(name) != second.axes.get(name) for name in same):
+        return ""
+    if first.point is None or second.point is None:
+        return ""
+    fast, slow = first.point, second.point
+    if fast.tokens_per_second_per_accelerator < slow.tokens_per_second_per_accelerator:
+        fast, slow = slow, fast
+    cause = find_cause(fast, slow)
+    if cause is None:
+        return ""
+    return (
+        f"{slow.strategy} on {slow.accelerators:,} loses {100 * cause.loss:.0f} % against "
+        f"{fast.strategy} on {fast.accelerators:,}, {100 * cause.share:.0f} % of it to "
+        f"{cause.name}{_TIE if cause.loss <= NEAR_TIE else ''}."
+    )
+
+
+def _makeup(row: Row, metric: str) -> str:
+    """What a step is made of, or what its last doubling lost to."""
+    point = row.point
+    if point is None:
+        return ""
+    if metric.startswith("marginal"):
+        if point.cause is None or point.previous is None:
+            return ""
+        return (
+            f"From {point.previous:,} to {point.accelerators:,}, {100 * point.cause.share:.0f} % "
+            f"of what is lost goes to {point.cause.name}."
+        )
+    if metric not in _SPEED:
+        return ""
+    largest = sorted(point.terms, key=lambda name: -point.terms[name])[:3]
+    parts = [
+        f"{100 * point.terms[name] / point.step_seconds:.0f} % {TERM_NAMES.get(name, name)}"
+        for name in largest
+    ]
+    return f"The step of {point.strategy} is {', '.join(parts)}."
+
+
+def _told(claim: Claim, value: float, metric: Metric) -> str:
+    """Our number in the words of its measure."""
+    if claim.measure == "change":
+        return f"{100 * value:+.1f} %"
+    if claim.measure == "ratio":
+        return f"{value:.2f} x"
+    if claim.measure == "crossover":
+        return f"{value:,.0f} {AXES[claim.axis].label}"
+    unit = "" if metric.is_share else metric.words[1] or metric.words[0]
+    return f"{metric.show(value)} {unit}".strip()
+
+
+def _theirs(claim: Claim, metric: Metric) -> str:
+    if claim.measure in ("peak", "order"):
+        wanted = claim.published if isinstance(claim.published, list) else [str(claim.published)]
+        return _list(AXES[claim.axis], wanted, claim.measure)
+    if isinstance(claim.published, int | float):
+        return _told(claim, float(claim.published), metric)
+    if claim.at_least is not None:
+        return "at least " + _told(claim, claim.at_least, metric)
+    if claim.at_most is not None:
+        return "at most " + _told(claim, claim.at_most, metric)
+    return "-"
+
+
+def _list(axis: Axis, values: Sequence[Value], measure: str) -> str:
+    if measure == "order":
+        return " > ".join(axis.show(each) for each in values)
+    name = axis.label if not isinstance(values[0], str) else ""
+    return f"{name} {' or '.join(axis.show(each) for each in values)}".strip()
+
+
+def _words(where: Where) -> str:
+    return ", ".join(f"{name} {value}" for name, value in where.items())

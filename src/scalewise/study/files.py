@@ -1,0 +1,377 @@
+"""What stands in a study file? Every key, with its meaning, unit and default.
+
+    study = load_study("hardware-scaling-trends")     # a shipped one
+    study = load_study("my-cluster.toml")
+    study.experiments[0].claims
+
+TOML on disk, frozen structs here; a key that no struct has is refused. Shipped studies are not in
+the catalog, because whatever is in the catalog names stored points, and editing a question must
+not forget the answers to the others.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from scalewise.errors import InputError, did_you_mean
+from scalewise.study.measures import axis, metric
+
+SHIPPED = Path(__file__).parent / "shipped"
+"""The folder of the studies that come with scalewise."""
+
+Where = dict[str, str | int | float | list[str | int | float]]
+"""Axis -> the value, or the values, that points must have."""
+
+Algorithm = Literal["auto", "ring", "tree", "pat", "hierarchical"]
+Collective = Literal["all_gather", "reduce_scatter", "all_reduce"]
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of a study file."""
+
+
+class Variant(_Part, frozen=True, kw_only=True):
+    """A cluster with something changed about it: what if?"""
+
+    name: str
+    """What the variant is called in legends and tables."""
+    set: dict[str, Any] = {}
+    """Fields of the cluster and their new values, with units as text: {scale_up_domain = 72}.
+    Fields of the chip and of the network begin with `accelerator.` or `fabric.`."""
+
+
+class Figure(_Part, frozen=True, kw_only=True):
+    """How the points of an experiment are drawn."""
+
+    y: tuple[str, ...]
+    """Metrics, one panel each, such as ["mfu", "tokens_per_joule"]."""
+    kind: Literal["lines", "bars", "map"] = "lines"
+    """Lines over x; bars for each x; or a map of two axes with the metric written into it."""
+    x: str = "accelerators"
+    """Axis to the right."""
+    series: tuple[str, ...] = ()
+    """Axes that tell lines or bars apart; of a map, the one axis upwards. Default: what varies."""
+    facet: str | None = None
+    """Axis with one panel for each value, or none."""
+    where: Where = {}
+    """Which points are drawn, such as {accelerators = [128, 2048]}; all by default."""
+    log_y: bool = False
+    """Whether the axis of the metric is logarithmic."""
+    caption: str = ""
+    """What the reader should look at, one or two sentences."""
+
+
+class Published(_Part, frozen=True, kw_only=True):
+    """A number that somebody measured and published, drawn over the figures."""
+
+    metric: str
+    """Which metric it is."""
+    value: float
+    """The number, in SI (shares as 0.4, not 40)."""
+    at: Where
+    """Axes it belongs to, such as {accelerators = 2048}."""
+    relative_to: Where = {}
+    """If given, the value is a factor on our value there: for results published as a change."""
+    label: str
+    """In the legend, short."""
+    source: str
+    """Who published it and where."""
+
+
+class Claim(_Part, frozen=True, kw_only=True):
+    """A published statement, and how our points are asked about it."""
+
+    statement: str
+    """What is claimed, in one sentence."""
+    source: str
+    """Who claims it and where."""
+    measure: Literal["value", "change", "ratio", "crossover", "peak", "order"]
+    """value: the metric at `second`. change, ratio: from `first` to `second`. crossover: the first
+    value of `axis` at which `second` is ahead of `first`. peak: the value of `axis` with the
+    largest metric. order: the values of `axis`, the largest metric first."""
+    metric: str
+    """Which metric is compared."""
+    where: Where = {}
+    """Which points are meant, for both selections."""
+    first: Where = {}
+    """Further axes of the first selection."""
+    second: Where = {}
+    """Further axes of the second selection."""
+    axis: str = "accelerators"
+    """Of crossover, peak and order."""
+    published: float | str | list[str | int | float] | None = None
+    """The published number in SI; of a peak the values that would confirm it; of an order the
+    values from the largest to the smallest."""
+    at_least: float | None = None
+    """Instead of a number: the claim is that ours is at least this."""
+    at_most: float | None = None
+    """Instead of a number: the claim is that ours is at most this."""
+    tolerance: float = 0.1
+    """It holds if ours is within this share of the published number, either way."""
+    why: str = ""
+    """Why ours differs or agrees, one sentence, where the terms of the step cannot tell."""
+
+
+class Experiment(_Part, frozen=True, kw_only=True):
+    """One question: axes, whose values are combined in every way, and what is shown."""
+
+    id: str
+    """Short name, for file names and columns: "weak-scaling"."""
+    title: str
+    """What is asked, a few words."""
+    about: str = ""
+    """What is asked and why, one or two sentences."""
+    kind: Literal["scale", "collectives", "sensitivity"] = "scale"
+    """scale: training steps. collectives: one collective alone. sensitivity: what each change of
+    the cluster would bring."""
+    models: tuple[str, ...] = ()
+    """Names of the catalog, or paths of config.json or .toml files."""
+    clusters: tuple[str, ...] = ()
+    """Clusters or accelerators of the catalog, or paths of .toml files."""
+    variants: tuple[Variant, ...] = ()
+    """Changed clusters to compare with each other; by default the cluster as it is."""
+    sizes: str | list[int] = "8..2048"
+    """Numbers of accelerators: "8..2048" doubles, commas join, or a list."""
+    strategies: tuple[str, ...] = ("fsdp",)
+    """Without sizes: fsdp, hsdp64, ddp, zero1, or best, which is searched at every size."""
+    tp: tuple[int, ...] = ()
+    """Tensor-parallel degrees, each combined with every strategy; by default none is added."""
+    pp: tuple[int, ...] = ()
+    """Pipeline stages, likewise."""
+    cp: tuple[int, ...] = ()
+    """Context-parallel degrees, likewise."""
+    sequences: tuple[int, ...] = (4096,)
+    """Tokens per sequence."""
+    scaling: Literal["weak", "strong"] = "weak"
+    """Whether the batch grows with the cluster (weak) or stays (strong)."""
+    batch: float = 2.0
+    """Sequences per step: of one accelerator if weak, of all if strong."""
+    batch_tokens: float | None = None
+    """Instead of `batch`: tokens per step, of one accelerator if weak, of all if strong."""
+    precisions: tuple[str, ...] = ()
+    """Of the matrix products: bf16, fp16, fp8, mxfp8, nvfp4. Default: bf16, or fp16 before it."""
+    algorithms: tuple[Algorithm, ...] = ("auto",)
+    """Collective algorithms: auto is the library's own choice."""
+    stacks: tuple[str, ...] = ()
+    """Software whose constants are used, see `scalewise stacks`; where it does not run on a
+    device, and by default, the best validated one for the device."""
+    by: Literal["time", "cost", "energy"] = "time"
+    """What `best` makes small."""
+    convention: Literal["causal", "palm", "megatron", "6n"] = "causal"
+    """How the FLOPs of MFU are counted."""
+    collectives: tuple[Collective, ...] = ("all_gather", "reduce_scatter", "all_reduce")
+    """Of kind collectives: which."""
+    messages: tuple[str, ...] = ("1MiB", "64MiB", "1GiB")
+    """Of kind collectives: sizes of the whole buffer."""
+    factor: float = 2.0
+    """Of kind sensitivity: by how much a quantity gets better."""
+    reoptimise: bool = False
+    """Of kind sensitivity: whether the best strategy is found again after every change."""
+    metrics: tuple[str, ...] = ()
+    """Columns of the table; by default those that the figures and claims use."""
+    figures: tuple[Figure, ...] = ()
+    """How it is drawn."""
+    published: tuple[Published, ...] = ()
+    """Published numbers to lay over the figures."""
+    measured: bool = False
+    """Whether the measurements that come with scalewise, of runs and of collectives, are laid over
+    the figures where model, chip, size and sequence or message match."""
+    claims: tuple[Claim, ...] = ()
+    """Published statements to judge."""
+    assumptions: tuple[str, ...] = ()
+    """What was assumed where a source does not say, one sentence each."""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Metrics of its table: what was asked for, else what figures and claims use."""
+        if self.metrics:
+            return self.metrics
+        used = [name for figure in self.figures for name in figure.y]
+        used += [each.metric for each in self.published] + [each.metric for each in self.claims]
+        return tuple(dict.fromkeys(used))
+
+
+class Study(_Part, frozen=True, kw_only=True):
+    """A question over many points."""
+
+    title: str
+    """Over the report."""
+    question: str = ""
+    """What is asked, one or two sentences."""
+    source: str = ""
+    """The publication whose claims are judged, if any."""
+    experiment: tuple[Experiment, ...]
+    """The experiments, in order."""
+    assumptions: tuple[str, ...] = ()
+    """What was assumed throughout, one sentence each."""
+    name: str = ""
+    """By default the name of the file."""
+    text: str = ""
+    """The file itself, so that a report carries it."""
+
+    @property
+    def experiments(self) -> tuple[Experiment, ...]:
+        """The experiments, in order."""
+        return self.experiment
+
+
+def shipped() -> list[str]:
+    """Names of the studies that come with scalewise, and of those in $SCALEWISE_CATALOG/studies."""
+    return sorted({path.stem for folder in _folders() for path in folder.glob("*.toml")})
+
+
+def find_study(name: str) -> Path:
+    """Find the file of a study.
+
+    Args:
+        name: A shipped name, or a path that ends in `.toml`.
+
+    Raises:
+        InputError: If there is none.
+    """
+    if name.endswith(".toml"):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise InputError(f"there is no file {path}", hint="`scalewise study new` writes one")
+        return path
+    for folder in _folders():
+        if (folder / f"{name}.toml").is_file():
+            return folder / f"{name}.toml"
+    raise InputError(f"there is no study `{name}`", hint=did_you_mean(name, shipped()))
+
+
+def load_study(name: str) -> Study:
+    """Load a study by name or path.
+
+    Raises:
+        InputError: If there is none, or its file is wrong; the message names the key.
+    """
+    path = find_study(name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as a text file in UTF-8") from error
+    return read_study(text, name=path.stem, where=str(path))
+
+
+def read_study(text: str, *, name: str = "study", where: str = "study") -> Study:
+    """Read a study from its text.
+
+    Args:
+        text: TOML.
+        name: Of the study, where the text has none.
+        where: What messages call the file.
+
+    Raises:
+        InputError: Naming the key that is wrong.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{where} is not valid TOML: {error}") from error
+    defaults = table.pop("defaults", {})
+    if not isinstance(defaults, dict):
+        raise InputError(f"{where}: `defaults` is a table", hint="write [defaults] above its keys")
+    _check_keys(defaults, Experiment, f"{where}: defaults")
+    given = table.get("experiment")
+    if isinstance(given, list):
+        table["experiment"] = [
+            {**defaults, **each} if isinstance(each, dict) else each for each in given
+        ]
+    _check_keys(table, Study, where)
+    table.setdefault("name", name)
+    table["text"] = text
+    try:
+        study = msgspec.convert(table, Study)
+    except msgspec.ValidationError as error:
+        told = re.sub(r"`[$][.]?(.*?)`", r"`\1`", str(error))
+        raise InputError(f"{where}: {told}", hint="see `scalewise study new`") from error
+    _check(study, where)
+    return study
+
+
+def _folders() -> list[Path]:
+    own = os.environ.get("SCALEWISE_CATALOG")
+    return [*([Path(own).expanduser() / "studies"] if own else []), SHIPPED]
+
+
+def _check_keys(table: dict[str, Any], type_: type[msgspec.Struct], where: str) -> None:
+    """Refuse unknown keys at any depth, with the place and what was probably meant."""
+    hints = get_type_hints(type_)
+    known = type_.__struct_fields__
+    for key, value in table.items():
+        if key not in known or (type_ is Study and key == "text"):
+            raise InputError(f"{where}: unknown key `{key}`", hint=did_you_mean(key, known))
+        inner = _part_of(hints[key])
+        if inner is not None and isinstance(value, list):
+            for place, each in enumerate(value):
+                if isinstance(each, dict):
+                    name = each.get("id") or each.get("name") or place + 1
+                    _check_keys(each, inner, f"{where}: {key} {name}")
+
+
+def _part_of(hint: Any) -> type[msgspec.Struct] | None:
+    """The struct of a list of tables."""
+    if get_origin(hint) is tuple:
+        first = get_args(hint)[0]
+        if isinstance(first, type) and issubclass(first, _Part):
+            return first
+    return None
+
+
+def _check(study: Study, where: str) -> None:
+    """Refuse what types cannot: repeated names, unknown axes and metrics, empty axes."""
+    if not study.experiment:
+        raise InputError(f"{where} has no experiment", hint="add a table [[experiment]]")
+    seen: set[str] = set()
+    for each in study.experiment:
+        place = f"{where}: experiment {each.id}"
+        if each.id in seen or not re.fullmatch("[a-z0-9][a-z0-9-]*", each.id):
+            raise InputError(
+                f"{place}: the id must be its own, of small letters, digits and dashes",
+                hint="for example weak-scaling",
+            )
+        seen.add(each.id)
+        needed = ("clusters",) if each.kind == "collectives" else ("models", "clusters")
+        for name in needed:
+            if not getattr(each, name):
+                raise InputError(f"{place}: `{name}` is missing", hint="name at least one")
+        try:
+            _check_words(each)
+        except InputError as error:
+            raise InputError(f"{place}: {error}", hint=error.hint) from error
+
+
+def _check_words(each: Experiment) -> None:
+    """Refuse words that are no axis and no metric, wherever they stand."""
+    places: list[Where] = []
+    for figure in each.figures:
+        places.append(figure.where)
+        if figure.kind == "map" and len(figure.series) != 1:
+            raise InputError(
+                "a figure of kind map needs one axis upwards", hint='for example series = ["pp"]'
+            )
+        for name in (figure.x, *figure.series, *([figure.facet] if figure.facet else [])):
+            axis(name)
+    for point in each.published:
+        places += [point.at, point.relative_to]
+    for claim in each.claims:
+        places += [claim.where, claim.first, claim.second]
+        axis(claim.axis)
+        bounds = (claim.published, claim.at_least, claim.at_most)
+        if sum(bound is not None for bound in bounds) != 1:
+            raise InputError(
+                f"claim {claim.statement[:60]!r} needs one of published, at_least and at_most",
+                hint="keep one of the three",
+            )
+    for where in places:
+        for name in where:
+            axis(name)
+    for name in each.shown:
+        metric(name)

@@ -1,0 +1,226 @@
+"""Which measured numbers belong over a figure? Published ones, and the user's own runs.
+
+    marks_of(experiment, rows, runs)          # marks with axes, metric, value, label, source
+
+Published numbers stand in the study file. Runs and timings of collectives come from tables with
+the columns of the shipped ones; a run belongs to an experiment that has its model's shape, its
+chip, its sequence length and a size range around it, whatever its strategy: its own is in the
+label.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from scalewise.catalog import load_cluster
+from scalewise.errors import InputError
+from scalewise.evidence.collectives import Collective, read_collectives
+from scalewise.evidence.runs import Run, UnsupportedError, read_runs
+from scalewise.model import Model, load_model
+from scalewise.study.files import Experiment
+from scalewise.study.measures import Value
+from scalewise.study.plan import sizes_of
+from scalewise.study.rows import Row, metric_of, select
+from scalewise.units import parse
+
+Measured = Run | Collective
+"""One measured row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """One measured number."""
+
+    axes: dict[str, list[Value]]
+    """Axes that are known, each with the values it stands for."""
+    metric: str
+    """Which metric."""
+    value: float
+    """SI."""
+    label: str
+    """In the legend."""
+    source: str
+    """Who measured it."""
+    published: bool = True
+    """Whether it stands in the study file; else it is a run that was laid over."""
+
+    def fits(self, name: str, value: Value) -> bool:
+        """Whether an axis may have a value; an axis that is not known fits everything."""
+        return name not in self.axes or str(value) in map(str, self.axes[name])
+
+
+def read_overlays(paths: Iterable[str]) -> list[Measured]:
+    """Read tables of runs, or of timings of collectives: those have a column `op`.
+
+    Raises:
+        InputError: If one cannot be read.
+    """
+    found: list[Measured] = []
+    for path in paths:
+        if "op" in _header(path):
+            found += read_collectives(path)[0]
+        else:
+            found += read_runs(path)
+    return found
+
+
+def _header(path: str) -> list[str]:
+    """The columns of a table; none where it cannot be read, which its reader says better."""
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as stream:
+            return next(csv.reader(stream), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
+
+
+@cache
+def _shipped() -> tuple[Measured, ...]:
+    return (*read_runs(), *read_collectives()[0])
+
+
+def marks_of(
+    experiment: Experiment, rows: Sequence[Row], runs: Sequence[Measured] = ()
+) -> list[Mark]:
+    """Find what belongs over the figures of an experiment.
+
+    Args:
+        experiment: Which.
+        rows: Its points: some results are published relative to another.
+        runs: Measured ones; those that come with scalewise are added where it asks for them.
+    """
+    found = []
+    for each in experiment.published:
+        value = each.value
+        if each.relative_to:
+            base = select(rows, each.relative_to)
+            ours = metric_of(base[0], each.metric) if len(base) == 1 else None
+            if ours is None:
+                continue
+            value *= ours
+        axes = {name: v if isinstance(v, list) else [v] for name, v in each.at.items()}
+        found.append(
+            Mark(axes=axes, metric=each.metric, value=value, label=each.label, source=each.source)
+        )
+    for run in (*runs, *(_shipped() if experiment.measured else ())):
+        if isinstance(run, Collective):
+            found += _timings(experiment, run) if experiment.kind == "collectives" else []
+        elif experiment.kind == "scale":
+            found += _marks(experiment, run)
+    return found
+
+
+def _timings(experiment: Experiment, row: Collective) -> list[Mark]:
+    """The numbers of one timing, if it belongs to the experiment."""
+    sizes = sizes_of(experiment)
+    messages = {int(parse(text, "bytes")) for text in experiment.messages}
+    clusters: list[Value] = [
+        name
+        for name in experiment.clusters
+        if _chip(name) == row.accelerator and (row.nodes == 1 or _fabric(name) == row.fabric)
+    ]
+    if not clusters or row.op not in experiment.collectives or int(row.size) not in messages:
+        return []
+    if not sizes[0] <= row.ranks <= sizes[-1] or row.algorithm == "sharp":
+        return []
+    moved = (row.ranks - 1) / row.ranks * (2.0 if row.op == "all_reduce" else 1.0)
+    axes: dict[str, list[Value]] = {
+        "cluster": clusters,
+        "collective": [row.op],
+        "accelerators": [row.ranks],
+        "nodes": [row.nodes],
+        "message_bytes": [int(row.size)],
+    }
+    return [
+        Mark(
+            axes=axes,
+            metric=name,
+            value=value,
+            label=f"measured {row.op.replace('_', '-')}",
+            source=f"{row.name}, {row.fabric}, {row.source}",
+            published=False,
+        )
+        for name, value in (
+            ("collective_seconds", row.seconds),
+            ("bus_bandwidth", moved * row.size / row.seconds),
+        )
+    ]
+
+
+def _marks(experiment: Experiment, run: Run) -> list[Mark]:
+    """The numbers of one run, if it belongs to the experiment."""
+    axes = _axes(experiment, run)
+    if axes is None:
+        return []
+    try:
+        spelled = str(run.strategy([]))
+        measured = {"tokens_per_second_per_accelerator": run.tokens_per_second}
+    except (InputError, UnsupportedError):
+        return []
+    measured["tflops_per_accelerator"] = run.number("tflops_per_accelerator")
+    measured["watts_per_accelerator"] = run.number("watts_per_accelerator")
+    percent = run.number("mfu_pct")
+    measured["mfu"] = None if percent is None else percent / 100.0
+    return [
+        Mark(
+            axes=axes,
+            metric=name,
+            value=value,
+            label=f"measured, {run.source}",
+            source=f"{run.id}, {spelled}; {run.text('source_ref') or run.source}",
+            published=False,
+        )
+        for name, value in measured.items()
+        if value
+    ]
+
+
+def _axes(experiment: Experiment, run: Run) -> dict[str, list[Value]] | None:
+    """The axes of a run in the words of the experiment; None if it belongs elsewhere."""
+    count, sequence = run.count("accelerators"), run.count("seq_len")
+    sizes = sizes_of(experiment)
+    if count is None or not sizes[0] <= count <= sizes[-1]:
+        return None
+    if sequence is None or sequence not in experiment.sequences:
+        return None
+    try:
+        model = run.model([])
+    except (InputError, UnsupportedError):
+        return None
+    models: list[Value] = [
+        load_model(name).name for name in experiment.models if _alike(load_model(name), model)
+    ]
+    chip = run.text("accelerator")
+    clusters: list[Value] = [name for name in experiment.clusters if _chip(name) == chip]
+    if not models or not clusters:
+        return None
+    axes: dict[str, list[Value]] = {
+        "model": models,
+        "cluster": clusters,
+        "sequence": [sequence],
+        "accelerators": [count],
+    }
+    for name in ("tp", "pp", "cp"):
+        axes[name] = [run.count(name) or 1]
+    if run.text("precision"):
+        axes["precision"] = [str(run.text("precision"))]
+    return axes
+
+
+def _alike(one: Model, other: Model) -> bool:
+    """Whether two models have the same layers; names differ between sources."""
+    shape = ("layers", "hidden", "heads", "ffn")
+    return all(getattr(one, name) == getattr(other, name) for name in shape)
+
+
+@cache
+def _chip(cluster: str) -> str:
+    return load_cluster(cluster, accelerators=1).accelerator.name
+
+
+@cache
+def _fabric(cluster: str) -> str:
+    return load_cluster(cluster, accelerators=1).fabric.name

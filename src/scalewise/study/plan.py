@@ -1,0 +1,231 @@
+"""Which points does an experiment ask for? Its axes, combined in every way, as independent tasks.
+
+    for item in plan(experiment):
+        item.axes, item.task          # {"model": "llama-2-7b", ...}, Task(...)
+
+Nothing is computed here; what is wrong with a name is found here, before anything is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import msgspec
+
+from scalewise.catalog import load_cluster
+from scalewise.cluster import Cluster
+from scalewise.errors import InputError, did_you_mean
+from scalewise.explore.sizes import Rule, default_precision, parse_sizes
+from scalewise.explore.tasks import Task
+from scalewise.explore.templates import BEST, Template, parse_template
+from scalewise.model import load_model
+from scalewise.stack import Stack
+from scalewise.step.estimate import choose_stack
+from scalewise.step.support import check_supported
+from scalewise.study.files import Experiment, Study, Variant
+from scalewise.study.measures import Value
+from scalewise.study.tasks import ChangesTask, CollectiveTask
+from scalewise.units import parse
+
+AS_IT_IS = Variant(name="as it is")
+"""The cluster as its file says."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One task with the axes it stands for."""
+
+    axes: dict[str, Value]
+    """What tells it from the others."""
+    task: Task | CollectiveTask | ChangesTask
+    """What is computed."""
+
+
+def plan(experiment: Experiment) -> list[Item]:
+    """List the tasks of an experiment.
+
+    Raises:
+        InputError: If a name is not known, naming the experiment.
+    """
+    try:
+        if experiment.kind == "collectives":
+            return list(_collectives(experiment))
+        return list(_steps(experiment))
+    except InputError as error:
+        raise InputError(f"experiment {experiment.id}: {error}", hint=error.hint) from error
+
+
+def sizes_of(experiment: Experiment) -> tuple[int, ...]:
+    """Numbers of accelerators, rising."""
+    if isinstance(experiment.sizes, str):
+        return parse_sizes(experiment.sizes)
+    return parse_sizes(",".join(map(str, experiment.sizes)))
+
+
+def templates_of(experiment: Experiment) -> list[Template]:
+    """Strategies, each with every degree of the axes tp, pp and cp that are given."""
+    degrees = [
+        [f"{name}{degree}" if degree > 1 else "" for degree in values] if values else [""]
+        for name, values in (("tp", experiment.tp), ("cp", experiment.cp), ("pp", experiment.pp))
+    ]
+    found: dict[str, Template] = {}
+    for strategy, *words in product(experiment.strategies, *degrees):
+        # A search is not held to degrees that are listed for others.
+        spelled = "-".join([strategy, *(word for word in words if word)])
+        label = strategy if strategy.strip().lower().split("-")[0] == BEST else spelled
+        found.setdefault(label, parse_template(label))
+    return list(found.values())
+
+
+def changed(cluster: Cluster, variant: Variant) -> Cluster:
+    """Apply a variant.
+
+    Raises:
+        InputError: If a field does not exist.
+    """
+    own: dict[str, Any] = {}
+    chip: dict[str, Any] = {}
+    fabric: dict[str, Any] = {}
+    for key, value in variant.set.items():
+        target, dot, field = key.partition(".")
+        if not dot:
+            own[key] = value
+        elif target in ("accelerator", "fabric"):
+            (chip if target == "accelerator" else fabric)[field] = value
+        else:
+            raise InputError(
+                f"variant {variant.name}: nothing called `{target}` can be changed",
+                hint=did_you_mean(target, ("accelerator", "fabric")),
+            )
+    if chip:
+        own["accelerator"] = cluster.accelerator.with_(**chip)
+    if fabric:
+        known = cluster.fabric.__struct_fields__
+        for field in fabric:
+            if field not in known:
+                raise InputError(
+                    f"variant {variant.name}: a fabric has no field `{field}`",
+                    hint=did_you_mean(field, known),
+                )
+        own["fabric"] = msgspec.structs.replace(cluster.fabric, **fabric)
+    return cluster.with_(**own) if own else cluster
+
+
+def reduced(study: Study) -> Study:
+    """Keep the ends of every axis of every experiment: a quick look, and what tests run."""
+    return msgspec.structs.replace(
+        study, experiment=tuple(_reduced(each) for each in study.experiment)
+    )
+
+
+def _reduced(experiment: Experiment) -> Experiment:
+    def ends(values: Any) -> Any:
+        return (values[0], values[-1]) if len(values) > 2 else values
+
+    names = ("models", "clusters", "variants", "strategies", "tp", "pp", "cp", "sequences",
+             "algorithms", "messages")  # fmt: skip
+    sizes = sizes_of(experiment)
+    return msgspec.structs.replace(
+        experiment,
+        sizes=[sizes[0], *([sizes[-1]] if len(sizes) > 1 else [])],
+        **{name: ends(getattr(experiment, name)) for name in names},
+    )
+
+
+def _clusters(experiment: Experiment) -> Iterator[tuple[str, Variant, Cluster]]:
+    """Clusters with their variants, at the largest size: one without a network is refused there."""
+    largest = sizes_of(experiment)[-1]
+    for name, variant in product(experiment.clusters, experiment.variants or (AS_IT_IS,)):
+        yield name, variant, changed(load_cluster(name, accelerators=largest), variant)
+
+
+def _collectives(experiment: Experiment) -> Iterator[Item]:
+    messages = tuple(parse(text, "bytes") for text in experiment.messages)
+    for (name, variant, cluster), algorithm, collective, size in product(
+        _clusters(experiment), experiment.algorithms, experiment.collectives, sizes_of(experiment)
+    ):
+        machine = cluster.with_(accelerators=size, algorithm=algorithm)
+        axes: dict[str, Value] = {
+            "cluster": name,
+            "variant": variant.name,
+            "algorithm": algorithm,
+            "collective": collective,
+            "accelerators": size,
+            "nodes": machine.nodes,
+        }
+        yield Item(axes, CollectiveTask(cluster=machine, collective=collective, messages=messages))
+
+
+def _steps(experiment: Experiment) -> Iterator[Item]:
+    models = [load_model(name) for name in experiment.models]
+    for model in models:
+        check_supported(model)
+    clusters = list(_clusters(experiment))
+    for model, (name, variant, cluster), algorithm, precision, stack, sequence, template in product(
+        models, clusters, experiment.algorithms, experiment.precisions or (None,),
+        experiment.stacks or (None,), experiment.sequences, templates_of(experiment),
+    ):  # fmt: skip
+        software = _stack(stack, cluster, template)
+        rule = Rule(
+            kind=experiment.scaling,
+            batch=experiment.batch
+            if experiment.batch_tokens is None
+            else experiment.batch_tokens / sequence,
+            sequence=sequence,
+            precision=precision,  # type: ignore[arg-type]
+        )
+        used = rule.precision or default_precision(cluster)
+        cluster.accelerator.peak(used)
+        for size in sizes_of(experiment):
+            machine = cluster.with_(accelerators=size, algorithm=algorithm)
+            axes: dict[str, Value] = {
+                "model": model.name,
+                "cluster": name,
+                "variant": variant.name,
+                "algorithm": algorithm,
+                "precision": used,
+                "stack": software.name,
+                "sequence": sequence,
+                "strategy": template.label,
+                "tp": template.base.tp,
+                "pp": template.base.pp,
+                "cp": template.base.cp,
+                "accelerators": size,
+                "nodes": machine.nodes,
+            }
+            nouns: dict[str, Any] = {
+                "model": model, "cluster": machine, "rule": rule, "template": template,
+                "stack": software,
+            }  # fmt: skip
+            if experiment.kind == "scale":
+                task: Task | ChangesTask = Task(
+                    **nouns, by=experiment.by, convention=experiment.convention
+                )
+            else:
+                task = ChangesTask(
+                    **nouns, factor=experiment.factor, reoptimise=experiment.reoptimise
+                )
+            yield Item(axes, task)
+
+
+def _stack(name: str | None, cluster: Cluster, template: Template) -> Stack:
+    """The named software, or the device's own where it does not run there."""
+    compiled = template.base.compiled
+    try:
+        return choose_stack(name, cluster, compiled=compiled)[0]
+    except InputError:
+        fallback = choose_stack(None, cluster, compiled=compiled)[0]
+        if name is not None and _is_for_other_device(name, cluster):
+            return fallback
+        raise
+
+
+def _is_for_other_device(name: str, cluster: Cluster) -> bool:
+    from scalewise.catalog import knows
+    from scalewise.stack import load_stack
+
+    known = name.endswith(".toml") or knows("stacks", name)
+    return known and load_stack(name).devices not in (cluster.accelerator.kind, "any")

@@ -1,0 +1,221 @@
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+from studies import SMALL
+
+from scalewise.errors import InputError
+from scalewise.study.files import Experiment, Variant, load_study, read_study, shipped
+from scalewise.study.plan import changed, plan, reduced, sizes_of, templates_of
+from scalewise.study.rows import select, values_of, varying
+from scalewise.study.run import run_study
+from scalewise.study.tasks import price_step
+from scalewise.sweep.run import run
+from scalewise.sweep.store import Store
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return run_study(read_study(SMALL, name="small"))
+
+
+class Counting:
+    """A runner with a store that counts what was computed and not read."""
+
+    def __init__(self, store):
+        self.store, self.computed, self.told = store, 0, []
+
+    def __call__(self, tasks, function, result_type):
+        with Store(self.store, say=self.told.append) as store:
+            before = len(store)
+            yield from run(tasks, function, result_type=result_type, store=store)
+            self.computed += len(store) - before
+
+
+def test_strategies_with_degrees():
+    each = Experiment(id="x", title="x", strategies=("fsdp", "best"), tp=(1, 2), pp=(1, 4))
+    labels = [template.label for template in templates_of(each)]
+    assert labels == ["fsdp", "fsdp-pp4", "fsdp-tp2", "fsdp-tp2-pp4", "best"]
+
+
+def test_sizes_as_text_and_as_a_list():
+    assert sizes_of(Experiment(id="x", title="x", sizes="8..64,48")) == (8, 16, 32, 48, 64)
+    assert sizes_of(Experiment(id="x", title="x", sizes=[64, 8])) == (8, 64)
+
+
+def test_variants_change_cluster_chip_and_fabric():
+    from scalewise.catalog import load_cluster
+
+    cluster = load_cluster("dgx-h100", 64)
+    new = changed(cluster, Variant(name="v", set={
+        "scale_out_bandwidth": "800Gbit/s", "accelerator.memory_bytes": "160GB",
+        "fabric.efficiency": 0.5,
+    }))  # fmt: skip
+    assert new.scale_out_bandwidth == 100e9
+    assert new.accelerator.memory_bytes == 160e9
+    assert new.fabric.efficiency == 0.5
+    for wrong in ("scale_out", "fabric.eficiency", "fabrics.efficiency"):
+        with pytest.raises(InputError):
+            changed(cluster, Variant(name="v", set={wrong: 1.0}))
+
+
+def test_a_stack_that_does_not_run_on_a_device_gives_way():
+    each = Experiment(id="x", title="x", models=("llama-2-7b",), stacks=("llm-foundry",),
+                      clusters=("dgx-h100", "gcp-tpu-v5p"), sizes=[64])  # fmt: skip
+    assert [item.axes["stack"] for item in plan(each)] == ["llm-foundry", "maxtext-tpu"]
+
+
+def test_unknown_names_name_the_experiment():
+    each = Experiment(id="mine", title="x", models=("lama-2-7b",), clusters=("dgx-h100",))
+    with pytest.raises(InputError, match=r"experiment mine: .*lama-2-7b"):
+        plan(each)
+
+
+def test_tokens_instead_of_sequences():
+    each = Experiment(id="x", title="x", models=("llama-2-7b",), clusters=("dgx-h100",),
+                      sizes=[64], sequences=(4096, 16384), batch_tokens=8192)  # fmt: skip
+    assert [item.task.rule.batch for item in plan(each)] == [2.0, 0.5]
+
+
+def test_rows_have_axes_and_metrics(answer):
+    assert len(answer.of("weak")) == 4
+    assert len(answer.of("rings")) == 12
+    row = select(answer.rows, {"strategy": "fsdp", "accelerators": 2048})[0]
+    assert row.strategy == "fsdp2048-mb2"
+    assert row.metrics["speedup"] == pytest.approx(12.2, abs=0.1)
+    assert row.metrics["scaling_efficiency"] == pytest.approx(
+        row.metrics["speedup"] * 128 / 2048, rel=1e-12
+    )
+    assert row.metrics["communication_share"] == pytest.approx(
+        row.metrics["exposed_share"] + row.metrics["contention_share"], rel=1e-12
+    )
+    assert 0.0 < row.metrics["exposed_share"] < row.metrics["load_share"] < 1.0
+    ring = select(answer.of("rings"), {"collective": "all_gather", "nodes": 8,
+                                       "message_bytes": 2**20})[0]  # fmt: skip
+    seconds = ring.metrics["collective_seconds"]
+    assert ring.metrics["bus_bandwidth"] == pytest.approx(63 / 64 * 2**20 / seconds, rel=1e-12)
+    buy = select(answer.of("buy"), {"change": "peak FLOP/s, 2 x: 1.98 PFLOP/s"})[0]
+    assert 0.3 < buy.metrics["gain"] < 1.0
+
+
+def test_the_claim_is_judged_with_a_computed_reason(answer):
+    (judged,) = answer.verdicts
+    assert judged.verdict == "holds with a difference"
+    assert -0.35 < judged.value < -0.15
+    assert judged.why.startswith("fsdp2048-mb2 on 2,048 loses")
+    assert judged.why.endswith(" Because.")
+
+
+def test_selecting(answer):
+    assert len(select(answer.rows, {"accelerators": [128, 2048], "strategy": "FSDP"})) >= 2
+    assert select(answer.rows, {"strategy": "ddp"}) == []
+    assert varying(answer.of("weak")) == ["strategy", "accelerators"]
+    assert varying(answer.of("rings"), but=["nodes"]) == [
+        "accelerators", "collective", "message_bytes",
+    ]  # fmt: skip
+    assert values_of(answer.of("rings"), "nodes") == [8, 64]
+
+
+def test_what_cannot_run_is_a_row_with_a_reason():
+    text = SMALL.replace("[128, 2048]", "[8, 12]").replace('"fsdp-tp2"', '"fsdp-tp8"')
+    found = run_study(read_study(text)).of("weak")
+    broken = [row for row in found if not row.feasible]
+    assert [(row.axes["strategy"], row.axes["accelerators"]) for row in broken] == [
+        ("fsdp-tp8", 12)
+    ]
+    assert "does not divide" in broken[0].infeasible
+
+
+def test_an_experiment_without_points_is_named():
+    text = SMALL.replace("[128, 2048]", "[12]").replace('["fsdp", "fsdp-tp2"]', '["fsdp-tp8"]')
+    assert run_study(read_study(text)).empty == ["weak"]
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_study_runs_small(name):
+    small = reduced(load_study(name))
+    answer = run_study(small)
+    assert answer.empty == []
+    assert {row.experiment for row in answer.rows} == {each.id for each in small.experiments}
+    assert len(answer.verdicts) == sum(len(each.claims) for each in small.experiments)
+
+
+def test_points_are_computed_once_and_shared_between_studies(tmp_path):
+    runner = Counting(tmp_path / "points.db")
+    first = run_study(read_study(SMALL), runner)
+    assert runner.computed == 4 + 6 + 1
+    again = run_study(read_study(SMALL), runner)
+    assert runner.computed == 11
+    assert [row.metrics for row in again.rows] == [row.metrics for row in first.rows]
+    # Another study with three sizes, two of which are known.
+    other = SMALL.replace("[128, 2048]", "[128, 512, 2048]").replace("Small", "Other")
+    run_study(read_study(other), runner)
+    assert runner.computed == 13
+
+
+def test_a_damaged_store_is_set_aside_with_a_message(tmp_path):
+    path = tmp_path / "points.db"
+    run_study(read_study(SMALL), Counting(path))
+    content = bytearray(path.read_bytes())
+    content[:2048] = b"x" * 2048
+    path.write_bytes(content)
+    runner = Counting(path)
+    answer = run_study(read_study(SMALL), runner)
+    assert runner.computed == 11
+    assert answer.empty == []
+    assert any("points.db" in sentence for sentence in runner.told)
+    assert len([each for each in tmp_path.iterdir() if each.name.startswith("points.db.")]) >= 1
+
+
+def test_killed_in_the_middle_it_goes_on_without_computing_a_point_twice(tmp_path):
+    study, report = tmp_path / "small.toml", tmp_path / "report"
+    # Enough searches that the kill comes in their middle.
+    sizes = ", ".join(str(8 * n) for n in range(1, 60))
+    study.write_text(SMALL.replace("[128, 2048]", f"[{sizes}]").replace('"fsdp-tp2"', '"best-pp1"'))
+    store = report / "points.db"
+    command = [sys.executable, "-m", "scalewise", "study", "run", str(study), "-o", str(report)]
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while _kept(store) < 20:
+            assert child.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+    before = _made(store)
+    assert 20 <= len(before) < 125
+    assert not (report / "index.html").exists()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (report / "index.html").exists()
+    after = _made(store)
+    # Nothing that was there was computed again: it has the time of its making.
+    assert {key: after[key] for key in before} == before
+    assert len(after) == 59 * 2 + 6 + 1
+
+
+def _kept(path):
+    return len(_made(path)) if path.exists() else 0
+
+
+def _made(path):
+    try:
+        with sqlite3.connect(path) as connection:
+            return dict(connection.execute("SELECT key, made FROM points"))
+    except sqlite3.OperationalError:
+        return {}
+
+
+def test_answers_of_steps_know_more_than_points(answer):
+    item = plan(read_study(SMALL).experiments[0])[0]
+    found = price_step(item.task)
+    assert found.load_seconds > 0.0
+    assert found.tflops == pytest.approx(found.priced.point.mfu * 989.4, rel=0.01)
+    assert "stack llm-foundry" in found.provenance["software constants"]
+    assert any("stack llm-foundry" in each for each in answer.provenance["software constants"])
