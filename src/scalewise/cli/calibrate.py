@@ -1,16 +1,33 @@
-"""`scalewise calibrate`: fit the constants of chips, stacks and fabrics to measured runs."""
+"""`scalewise calibrate`: fit the constants of chips, stacks, fabrics, or of your own machine.
+
+scalewise calibrate my-cluster --from records/ --nccl-tests log.txt
+SCALEWISE_CATALOG=scalewise-catalog scalewise estimate tiny --on my-cluster --stack my-cluster
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from scalewise.errors import InputError
+
+if TYPE_CHECKING:
+    from scalewise.evidence.machine import MachineFit
+
 
 @click.command()
+@click.argument("name", required=False)
 @click.option(
-    "--from", "sources", multiple=True, help="CSV of runs; may be repeated. Default: the shipped."
+    "--from",
+    "sources",
+    multiple=True,
+    help="CSV of runs, or with NAME records; may be repeated. [the shipped runs; records/]",
 )
+@click.option("--nccl-tests", "logs", multiple=True, metavar="LOG",
+              help="With NAME: what all_reduce_perf and others printed.")  # fmt: skip
 @click.option(
     "-o",
     "--output",
@@ -19,6 +36,7 @@ import click
     help="Folder for the catalog files.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Constants, spreads and errors as JSON.")
+@click.option("--plot", metavar="FILE", help="With NAME: residuals as .html or .svg.")
 @click.option(
     "--microbenchmarks",
     is_flag=True,
@@ -26,12 +44,31 @@ import click
 )
 @click.option("--quick", is_flag=True, help="Keep the intervals instead of refitting for them.")
 def calibrate(
-    *, sources: tuple[str, ...], output: str, as_json: bool, microbenchmarks: bool, quick: bool
+    *,
+    name: str | None,
+    sources: tuple[str, ...],
+    logs: tuple[str, ...],
+    output: str,
+    as_json: bool,
+    plot: str | None,
+    microbenchmarks: bool,
+    quick: bool,
 ) -> None:
-    """Fit constants to measured runs and write them as catalog files.
+    """Fit constants to what was measured and write them as catalog files.
+
+    With NAME: fit your own machine to its records (`scalewise measure`) and nccl-tests logs, and
+    write it under that name. Without: fit all stacks and chips to tables of training runs.
 
     Use the result with SCALEWISE_CATALOG=FOLDER. Needs the extra `calibrate`.
     """
+    if name is not None:
+        _machine(name, sources, logs, output, plot, as_json=as_json)
+        return
+    if logs or plot:
+        raise InputError(
+            "--nccl-tests and --plot need the name of a machine",
+            hint="scalewise calibrate my-cluster --from records/ --nccl-tests log.txt",
+        )
     if microbenchmarks:
         _microbenchmarks(as_json=as_json)
         return
@@ -121,3 +158,67 @@ def _microbenchmarks(*, as_json: bool) -> None:
         note = "" if row["identified"] else "  (not determined: mostly what was believed before)"
         value, spread = f"{row['value']:.4g}", f"x/: {row['spread']:.2f}"
         click.echo(f"  {row['owner']:<12} {row['name']:<32} {value:<10} {spread}{note}")
+
+
+def _machine(
+    name: str,
+    sources: tuple[str, ...],
+    logs: tuple[str, ...],
+    output: str,
+    plot: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Fit one machine, write its files, and say what was learned."""
+    from scalewise.cli.common import ending_of, show
+    from scalewise.evidence.machine import MachineFit
+    from scalewise.evidence.machine_files import write_machine
+    from scalewise.evidence.machine_rows import gather
+    from scalewise.measure.nccl_tests import read_nccl_tests
+    from scalewise.measure.records import read_records
+
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,63}", name):
+        raise InputError(
+            f"{name[:40]!r} is no name for a machine",
+            hint="use small letters, digits, dots and dashes, for example my-cluster",
+        )
+    ending_of(plot, (".html", ".svg"))
+    paths = sources or (() if logs else ("records",))
+    found = read_records(*paths) if paths else None
+    for note in found.notes if found else ():
+        click.echo(note, err=True)
+    rows = [row for log in logs for row in read_nccl_tests(log)]
+    fit = MachineFit(name).fit(gather(found.records if found else [], rows))
+    files = write_machine(fit, Path(output).expanduser())
+    if plot is not None:
+        from scalewise.cli.common import write
+        from scalewise.report.compare_figure import residual_page, residual_svg
+
+        write(plot, residual_svg(fit) if plot.endswith(".svg") else residual_page(fit))
+    if as_json:
+        _machine_json(fit, files)
+        return
+    from scalewise.report.machine import print_machine
+
+    show(lambda out: print_machine(fit, out))
+    click.echo(f"wrote {len(files)} files below {output}")
+    click.echo(
+        f"use them with: SCALEWISE_CATALOG={output} scalewise estimate MODEL --on {name} "
+        f"--stack {name}",
+        err=True,
+    )
+
+
+def _machine_json(fit: MachineFit, files: list[Path]) -> None:
+    from scalewise.cli.common import to_json
+
+    result = {
+        "name": fit.name,
+        "fitted_on": fit.fitted_on_,
+        "interval": fit.interval_,
+        "constants": fit.constants_,
+        "residuals": fit.residuals_,
+        "notes": fit.notes_,
+        "files": [str(path) for path in files],
+    }
+    click.echo(to_json(result))

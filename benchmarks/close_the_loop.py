@@ -1,0 +1,162 @@
+"""Measure, fit, predict, measure again: does a calibration predict steps it has never seen?
+
+    python benchmarks/close_the_loop.py --records records/ --launches 3
+
+On the devices that are here (two CPU cores will do): time kernels and collectives, train on one
+device, fit the machine's constants to that alone; then predict steps on two devices under DDP,
+FSDP, tensor and pipeline parallelism for several model sizes, measure them, and print both. What
+launches of the same job differ by stands beside every error. Run it on an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+
+import msgspec
+
+from scalewise.catalog import load_cluster
+from scalewise.cli.common import show
+from scalewise.evidence.compare import Comparison, compare
+from scalewise.evidence.machine import MachineFit
+from scalewise.evidence.machine_files import write_machine
+from scalewise.evidence.machine_rows import gather
+from scalewise.measure.collective_plan import CollectivePlan, sizes_of
+from scalewise.measure.job import TrainJob, check_job
+from scalewise.measure.kernel_plan import join_plans, plan_kernels
+from scalewise.measure.launch import LocalLauncher, choose_device, threads_for
+from scalewise.measure.machine import idle_warnings
+from scalewise.measure.order import Order, Planned
+from scalewise.measure.records import file_of, new_id, read_records
+from scalewise.measure.sweeps import SweepLauncher, SweepOrder
+from scalewise.model import load_model
+from scalewise.report.compare import print_comparison
+from scalewise.strategy import parse_strategy
+
+MODELS = ("tiny", "tiny-19m", "tiny-65m")
+STRATEGIES = ("ddp2", "fsdp2", "tp2", "pp2-ga4")
+RANKS = 2
+NAME = "this-machine"
+TARGET = 0.15
+
+
+def sweep(what: str, plan: msgspec.Struct, folder: Path, device: str) -> None:
+    """Time kernels or collectives on all ranks."""
+    order = SweepOrder(
+        what=what,
+        plan=msgspec.to_builtins(plan),
+        processes=RANKS,
+        id=new_id(),
+        records=str(file_of(folder, what)),
+        device=device,
+        threads=threads_for(device, RANKS),
+        warnings=list(idle_warnings()),
+    )
+    SweepLauncher(timeout=1800.0, logs=folder / "logs").run(order)
+
+
+def job_of(model: str, strategy: str, *, sequence: int, steps: int, trace: bool) -> TrainJob:
+    """One job; the batch is the smallest that the strategy fills."""
+    split = parse_strategy(strategy)
+    return TrainJob(
+        model=load_model(model),
+        strategy=split,
+        sequence=sequence,
+        global_batch=split.micro_batch * split.data_parallel * (split.accumulation or 1),
+        precision="fp32",
+        steps=steps,
+        warmup=max(steps // 4, 1),
+        trace_steps=2 if trace else 0,
+    )
+
+
+def train(job: TrainJob, folder: Path, device: str, launch: int) -> None:
+    """One launch with as many threads per rank as two ranks have."""
+    check_job(job, device)
+    planned = Planned(job=job, id=new_id(), launch=launch, warnings=list(idle_warnings()))
+    order = Order(
+        planned=[planned],
+        records=str(file_of(folder, "train")),
+        device=device,
+        threads=threads_for(device, RANKS),
+    )
+    LocalLauncher(timeout=1800.0, logs=folder / "logs").run(order)
+
+
+def train_beside_itself(job: TrainJob, folder: Path, device: str, launch: int) -> None:
+    """The same job on every device at once: what devices share, they share in training too."""
+    with ThreadPoolExecutor(RANKS) as pool:
+        for done in [pool.submit(train, job, folder, device, launch) for _ in range(RANKS)]:
+            done.result()
+
+
+def calibrate(folder: Path, device: str, sequence: int, steps: int, launches: int) -> MachineFit:
+    """Measure what a calibration needs, and fit."""
+    plans = [
+        plan_kernels(load_model(m), parse_strategy(s), sequence=sequence, dtype="fp32")
+        for m, s in product(MODELS, ("mb1", "tp2-mb1"))
+    ]
+    say("kernels")
+    sweep("kernel", join_plans(plans), folder, device)
+    say("collectives")
+    sizes = sizes_of("64KiB..64MiB")
+    plan = CollectivePlan(
+        ops=["all_gather", "reduce_scatter", "all_reduce", "send_recv"], sizes=sizes,
+        group_sizes=[RANKS],
+    )  # fmt: skip
+    sweep("collective", plan, folder, device)
+    for launch, model in product(range(1, launches + 1), MODELS):
+        say(f"{model} on one device, launch {launch}")
+        job = job_of(model, "ddp1-mb1", sequence=sequence, steps=steps, trace=False)
+        train_beside_itself(job, folder, device, launch)
+    return MachineFit(NAME).fit(gather(read_records(folder).records))
+
+
+def say(text: str) -> None:
+    """Tell what is going on, on stderr."""
+    print(text, "...", file=sys.stderr, flush=True)
+
+
+def judge(folder: Path, catalog: Path) -> Comparison:
+    """Compare steps on two devices with what the calibration says."""
+    os.environ["SCALEWISE_CATALOG"] = str(catalog)
+    return compare(read_records(folder).records, load_cluster(NAME), NAME, least_ranks=RANKS)
+
+
+def main() -> int:
+    """Close the loop; 1 if the median error is above the target."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--records", type=Path, default=Path("records/loop"))
+    parser.add_argument("--launches", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=16)
+    parser.add_argument("--sequence", type=int, default=256)
+    parser.add_argument("--fit-only", action="store_true", help="Use the records that are there.")
+    given = parser.parse_args()
+    device, _ = choose_device("cpu")
+    calibration, judged = given.records / "calibration", given.records / "judged"
+    catalog = given.records / "catalog"
+    if given.fit_only:
+        fit = MachineFit(NAME).fit(gather(read_records(calibration).records))
+    else:
+        fit = calibrate(calibration, device, given.sequence, given.steps, given.launches)
+    for constant in fit.constants_:
+        print(f"{constant.name:<26} {constant.value:.4g} {constant.unit} (x/: "
+              f"{constant.spread:.2f}, {constant.source})")  # fmt: skip
+    for path in write_machine(fit, catalog):
+        say(f"wrote {path}")
+    if not given.fit_only:
+        for launch, model, strategy in product(range(1, given.launches + 1), MODELS, STRATEGIES):
+            say(f"{model} {strategy}, launch {launch}")
+            job = job_of(model, strategy, sequence=given.sequence, steps=given.steps, trace=True)
+            train(job, judged, device, launch)
+    comparison = judge(judged, catalog)
+    show(lambda out: print_comparison(comparison, out))
+    return 0 if comparison.median_error <= TARGET else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

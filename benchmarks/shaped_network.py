@@ -1,0 +1,270 @@
+"""Slow the network down: do exposed communication and step time follow as predicted?
+
+    sudo python benchmarks/shaped_network.py --records records/shaped --figure shaped.svg
+
+Two network namespaces joined by a veth pair stand for two machines; `tc` shapes the rate of the
+pair (token bucket). Kernels and steps on one device are measured once. At every rate a short sweep
+of collectives recalibrates the links, the steps of two ranks are predicted, then measured under the
+profiler. The figure shows predicted and measured exposed communication and slow-down against rate.
+Needs Linux, root, `ip` and `tc`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import msgspec
+
+from close_the_loop import job_of, say, sweep, train_beside_itself
+from scalewise.catalog import load_cluster
+from scalewise.errors import ScalewiseError
+from scalewise.evidence.compare import Row, compare
+from scalewise.evidence.machine import MachineFit
+from scalewise.evidence.machine_files import write_machine
+from scalewise.evidence.machine_rows import gather
+from scalewise.measure.collective_plan import CollectivePlan, sizes_of
+from scalewise.measure.kernel_plan import join_plans, plan_kernels
+from scalewise.measure.launch import MODULE, threads_for
+from scalewise.measure.machine import idle_warnings
+from scalewise.measure.order import Order, Planned
+from scalewise.measure.records import Record, file_of, new_id, read_records
+from scalewise.measure.sweeps import WORKER, SweepOrder
+from scalewise.model import load_model
+from scalewise.strategy import parse_strategy
+
+MODELS = ("tiny", "tiny-19m")
+STRATEGIES = ("ddp2", "fsdp2")
+RATES = (100, 250, 500, 1000, 2500, 0)
+"""Mbit/s; 0 is not shaped."""
+NAMESPACES = ("scalewise-a", "scalewise-b")
+LINKS = ("sw-a", "sw-b")
+ADDRESSES = ("10.213.7.1", "10.213.7.2")
+PORT = 29513
+BURST = "256kb"
+"""What the bucket lets through at once: far below a message, far above a packet."""
+
+
+def call(*words: str) -> None:
+    """Run a command; what it complains of becomes the error."""
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ScalewiseError(f"`{' '.join(words)}` failed: {done.stderr.strip()}")
+
+
+@contextmanager
+def two_machines() -> Iterator[None]:
+    """Two namespaces that can reach each other; gone afterwards."""
+    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
+        raise ScalewiseError("network namespaces need root, ip and tc (iproute2)")
+    for name in NAMESPACES:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+    try:
+        for name in NAMESPACES:
+            call("ip", "netns", "add", name)
+        call("ip", "link", "add", LINKS[0], "type", "veth", "peer", "name", LINKS[1])
+        for name, link, address in zip(NAMESPACES, LINKS, ADDRESSES, strict=True):
+            call("ip", "link", "set", link, "netns", name)
+            inside = ("ip", "-n", name)
+            call(*inside, "addr", "add", f"{address}/24", "dev", link)
+            call(*inside, "link", "set", link, "up")
+            call(*inside, "link", "set", "lo", "up")
+        yield
+    finally:
+        for name in NAMESPACES:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def shape(megabits: int) -> None:
+    """Limit both directions; 0 lifts the limit."""
+    for name, link in zip(NAMESPACES, LINKS, strict=True):
+        inside = ["ip", "netns", "exec", name, "tc", "qdisc"]
+        subprocess.run([*inside, "del", "dev", link, "root"], capture_output=True, check=False)
+        if megabits:
+            call(*inside, "add", "dev", link, "root", "tbf", "rate", f"{megabits}mbit",
+                 "burst", BURST, "latency", "200ms")  # fmt: skip
+
+
+def run_apart(order: Order, module: str, timeout: float = 900.0) -> None:
+    """Run one rank in each namespace; raise with the end of the log of the one that failed."""
+    with tempfile.TemporaryDirectory(prefix="scalewise-shaped-") as folder:
+        file = Path(folder) / "order.json"
+        file.write_bytes(msgspec.json.encode(order))
+        ranks = []
+        for rank, (name, link) in enumerate(zip(NAMESPACES, LINKS, strict=True)):
+            variables = {
+                **os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0",
+                "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": str(PORT),
+                "GLOO_SOCKET_IFNAME": link, "OMP_NUM_THREADS": str(order.threads or 1),
+            }  # fmt: skip
+            log = (Path(folder) / f"rank{rank}.log").open("w+")
+            words = ["ip", "netns", "exec", name, sys.executable, "-m", module, str(file)]
+            ranks.append((subprocess.Popen(words, env=variables, stdout=log, stderr=log), log))
+        try:
+            for process, _ in ranks:
+                process.wait(timeout)
+        finally:
+            for process, _ in ranks:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+        for rank, (process, log) in enumerate(ranks):
+            log.seek(0)
+            said = log.read().strip().splitlines()
+            log.close()
+            if process.returncode:
+                raise ScalewiseError(f"rank {rank} failed: {said[-1] if said else 'silently'}")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One job at one rate."""
+
+    megabits: int
+    row: Row
+
+
+def measure_rate(folder: Path, megabits: int, *, sequence: int, steps: int, launches: int) -> None:
+    """Time collectives and train at one rate."""
+    shape(megabits)
+    threads = threads_for("cpu", 2)
+    # A slow wire needs no gigabytes to show its rate.
+    largest = "16MiB" if megabits == 0 or megabits >= 1000 else "4MiB"
+    plan = CollectivePlan(
+        ops=["all_gather", "reduce_scatter", "all_reduce"], sizes=sizes_of(f"64KiB..{largest}"),
+        group_sizes=[2], iters=8, budget=2.0,
+    )  # fmt: skip
+    order = SweepOrder(
+        what="collective", plan=msgspec.to_builtins(plan), processes=2, id=new_id(),
+        records=str(file_of(folder, "collective")), device="cpu", threads=threads,
+        warnings=list(idle_warnings()),
+    )  # fmt: skip
+    run_apart(order, WORKER)
+    for launch, model, strategy in product(range(1, launches + 1), MODELS, STRATEGIES):
+        say(f"{megabits or 'not shaped'} Mbit/s: {model} {strategy}, launch {launch}")
+        job = job_of(model, strategy, sequence=sequence, steps=steps, trace=True)
+        planned = Planned(job=job, id=new_id(), launch=launch, warnings=list(idle_warnings()))
+        records = str(file_of(folder, "train"))
+        run_apart(Order(planned=[planned], records=records, device="cpu", threads=threads), MODULE)
+
+
+def measure_alone(folder: Path, *, sequence: int, steps: int, launches: int) -> None:
+    """Kernels, and steps on one device."""
+    plans = [
+        plan_kernels(load_model(name), parse_strategy("mb1"), sequence=sequence, dtype="fp32")
+        for name in MODELS
+    ]
+    say("kernels")
+    sweep("kernel", join_plans(plans), folder, "cpu")
+    for launch, model in product(range(1, launches + 1), MODELS):
+        say(f"{model} on one device, launch {launch}")
+        job = job_of(model, "ddp1-mb1", sequence=sequence, steps=steps, trace=False)
+        train_beside_itself(job, folder, "cpu", launch)
+
+
+def judge(alone: list[Record], folder: Path, megabits: int) -> list[Point]:
+    """Calibrate at one rate, and compare."""
+    at = read_records(folder).records
+    links = [record for record in at if record.kind == "collective"]
+    name = f"shaped-{megabits}"
+    fit = MachineFit(name).fit(gather([*alone, *links]))
+    catalog = folder / "catalog"
+    write_machine(fit, catalog)
+    os.environ["SCALEWISE_CATALOG"] = str(catalog)
+    done = compare(at, load_cluster(name), name, least_ranks=2)
+    return [Point(megabits, row) for row in done.rows]
+
+
+def report(points: list[Point]) -> None:
+    """Print a row for each job and rate."""
+    print(f"{'Mbit/s':>8}  {'job':<22} {'step measured':>14} {'predicted':>10} {'error':>8} "
+          f"{'exposed measured':>17} {'predicted':>10}")  # fmt: skip
+    for point in points:
+        row = point.row
+        seen, said = row.terms["exposed"]
+        print(f"{point.megabits or 'none':>8}  {row.model + ' ' + row.strategy:<22} "
+              f"{row.measured:>12.3f} s {row.predicted:>8.3f} s {row.error:>+7.1%} "
+              f"{'-' if seen is None else f'{seen:.3f} s':>17} {said:>8.3f} s")  # fmt: skip
+    errors = sorted(abs(point.row.error) for point in points)
+    print(f"median error {errors[len(errors) // 2]:.1%} over {len(errors)} jobs")
+
+
+def draw(points: list[Point], path: Path) -> None:
+    """Exposed communication and slow-down against rate, predicted (lines) and measured (marks)."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11.0, 4.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    rates = sorted({point.megabits for point in points if point.megabits})
+    top = 4 * max(rates, default=1)
+
+    def place(point: Point) -> int:
+        return point.megabits or top
+
+    jobs = dict.fromkeys((point.row.model, point.row.strategy) for point in points)
+    for number, (model, strategy) in enumerate(jobs):
+        mine = [p for p in points if (p.row.model, p.row.strategy) == (model, strategy)]
+        mine = sorted(mine, key=place)
+        x, colour, label = [place(p) for p in mine], f"C{number}", f"{model} {strategy}"
+        left.plot(x, [p.row.terms["exposed"][1] for p in mine], color=colour, label=label)
+        seen = [(place(p), p.row.terms["exposed"][0]) for p in mine
+                if p.row.terms["exposed"][0] is not None]  # fmt: skip
+        left.plot([a for a, _ in seen], [b for _, b in seen], "o", color=colour)
+        free = mine[-1].row
+        right.plot(x, [p.row.predicted / free.predicted for p in mine], color=colour, label=label)
+        right.plot(x, [p.row.measured / free.measured for p in mine], "o", color=colour)
+    for axis, name in ((left, "exposed communication, seconds per step"),
+                       (right, "step over step without shaping")):  # fmt: skip
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_xticks([*rates, top], [*map(str, rates), "not shaped"], fontsize=8)
+        axis.minorticks_off()
+        axis.set_xlabel("rate of the network, Mbit/s")
+        axis.set_ylabel(name)
+        axis.grid(visible=True, alpha=0.3)
+        axis.legend(fontsize=8)
+    figure.suptitle("Lines: predicted. Points: measured.", fontsize=10)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def main() -> int:
+    """Measure and judge every rate."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--records", type=Path, default=Path("records/shaped"))
+    parser.add_argument("--rates", type=int, nargs="+", default=list(RATES), help="Mbit/s; 0: none")
+    parser.add_argument("--launches", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--sequence", type=int, default=256)
+    parser.add_argument("--figure", type=Path)
+    parser.add_argument("--fit-only", action="store_true", help="Use the records that are there.")
+    given = parser.parse_args()
+    sizes = {"sequence": given.sequence, "steps": given.steps, "launches": given.launches}
+    if not given.fit_only:
+        measure_alone(given.records / "alone", **sizes)
+        with two_machines():
+            for megabits in given.rates:
+                measure_rate(given.records / str(megabits), megabits, **sizes)
+    alone = read_records(given.records / "alone").records
+    points = [
+        point
+        for megabits in given.rates
+        for point in judge(alone, given.records / str(megabits), megabits)
+    ]
+    report(points)
+    if given.figure:
+        draw(points, given.figure)
+        say(f"wrote {given.figure}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""`scalewise measure merge`: records of several machines or days, in one file.
+
+scalewise measure merge monday/ tuesday/ -o all.jsonl
+scalewise measure merge records/ -o mine.csv && scalewise validate mine.csv
+"""
+
+from __future__ import annotations
+
+import click
+
+from scalewise.cli.common import ending_of
+
+
+@click.command(short_help="Join records, or write them as runs.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("-o", "--output", required=True, metavar="FILE", help="A .jsonl file, or a .csv.")
+def merge(*, paths: tuple[str, ...], output: str) -> None:
+    """Join the records of files and folders, each once.
+
+    FILE.jsonl gets the records, after those it has. FILE.csv gets measured training as runs, with
+    the columns of the published ones: launches of the same job become one row.
+    """
+    from scalewise.measure.records import merge as join
+    from scalewise.measure.records import read_records
+    from scalewise.measure.rows import run_rows, write_csv
+
+    if ending_of(output, (".jsonl", ".csv")) == ".csv":
+        found = read_records(*paths, kind="train")
+        write_csv(found.records, output)
+        click.echo(f"wrote {len(run_rows(found.records))} runs to {output}", err=True)
+    else:
+        found = join(paths, output)
+        click.echo(f"{output} has {len(found.records)} records", err=True)
+    for note in found.notes:
+        click.echo(f"warning: {note}", err=True)

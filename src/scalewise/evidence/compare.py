@@ -1,0 +1,246 @@
+"""How far are estimates from what was measured, in total and term by term?
+
+    comparison = compare(read_records("records/").records, load_cluster("my-cluster"))
+    comparison.rows[0].error, comparison.median_error
+
+One row for each measured job (all its launches together). The step is compared always; computing,
+exposed communication and idle time where the job was traced. What launches of the same job differ
+by is shown beside every error: no prediction can be better than the machine repeats itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from scalewise.cluster import Cluster
+from scalewise.errors import InputError, ScalewiseError
+from scalewise.measure.job import TrainJob, job_of
+from scalewise.measure.metrics import by_job, quantile, summarise
+from scalewise.measure.records import Record
+from scalewise.stack import Stack
+from scalewise.step.estimate import estimate
+from scalewise.step.result import Estimate
+from scalewise.workload import PRECISIONS, Workload
+
+IDLE_TERMS = ("bubble", "straggler")
+"""Terms of an estimate in which a device waits without communicating."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One job, measured and predicted; seconds of one step."""
+
+    model: str
+    """Its name."""
+    strategy: str
+    """In its one spelling."""
+    ranks: int
+    """Devices."""
+    sequence: int
+    """Tokens per sequence."""
+    global_batch: int
+    """Sequences per step."""
+    launches: int
+    """How often it was started."""
+    measured: float
+    """Median over launches of the median step."""
+    measured_low: float
+    """Fastest launch's median."""
+    measured_high: float
+    """Slowest launch's median."""
+    predicted: float
+    """What the estimate says."""
+    low: float
+    """Fast end of its 80 % interval."""
+    high: float
+    """Slow end of it."""
+    terms: dict[str, tuple[float | None, float]]
+    """Measured and predicted seconds of "compute", "communication", "exposed", "idle", and
+    "waiting" (exposed and idle together: a trace shows a pipeline's wait for its neighbour as
+    communication, an estimate as bubble); measured is None without a trace."""
+    predicted_terms: dict[str, float]
+    """Every term of the estimate."""
+    warnings: list[str] = []
+    """Of the launches."""
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less 1."""
+        return self.predicted / self.measured - 1.0
+
+    @property
+    def noise(self) -> float:
+        """Half the range of launches over their median."""
+        return 0.5 * (self.measured_high - self.measured_low) / self.measured
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measurement lies in the interval."""
+        return self.low <= self.measured <= self.high
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All jobs, and what the errors come to."""
+
+    cluster: str
+    """What was predicted with."""
+    stack: str
+    """Likewise."""
+    rows: list[Row]
+    """In the order they were measured."""
+    skipped: list[str] = []
+    """A sentence for each job that could not be predicted."""
+
+    @property
+    def median_error(self) -> float:
+        """Median of the sizes of the errors."""
+        return quantile(sorted(abs(row.error) for row in self.rows), 0.5)
+
+    @property
+    def median_noise(self) -> float | None:
+        """Median of what launches differ by; None if nothing was launched twice."""
+        known = sorted(row.noise for row in self.rows if row.launches > 1)
+        return quantile(known, 0.5) if known else None
+
+    @property
+    def coverage(self) -> float:
+        """Share of the measurements that lie in their interval."""
+        return sum(row.inside for row in self.rows) / len(self.rows)
+
+    def by_strategy(self) -> dict[str, float]:
+        """Median size of the error by strategy."""
+        names = dict.fromkeys(row.strategy for row in self.rows)
+        return {
+            name: quantile(sorted(abs(r.error) for r in self.rows if r.strategy == name), 0.5)
+            for name in names
+        }
+
+
+def compare(
+    records: Sequence[Record],
+    cluster: Cluster | None = None,
+    stack: Stack | str | None = None,
+    *,
+    least_ranks: int = 1,
+) -> Comparison:
+    """Predict every measured job.
+
+    Args:
+        records: Of any kind; training is compared.
+        cluster: What they ran on; by default the device that the records name.
+        stack: Software; by default the stack of the cluster's name, if there is one.
+        least_ranks: Jobs on fewer devices are left out.
+
+    Raises:
+        InputError: If there is no training to compare, or nobody knows the device.
+    """
+    groups = [
+        launches
+        for launches in by_job(record for record in records if record.kind == "train")
+        if job_of(launches[0].inputs).ranks >= least_ranks
+    ]
+    if not groups:
+        raise InputError(
+            "there is no measured training to compare with",
+            hint="`scalewise measure train tiny --strategy ddp2` measures some",
+        )
+    rows: list[Row] = []
+    skipped: list[str] = []
+    used: Estimate | None = None
+    for launches in groups:
+        job = job_of(launches[0].inputs)
+        try:
+            used = predict(job, launches[0], cluster, stack)
+        except ScalewiseError as error:
+            skipped.append(f"{job.model.name} {job.strategy}: {error}")
+            continue
+        rows.append(_row(job, launches, used))
+    if not rows or used is None:
+        raise InputError(f"none of {len(groups)} jobs can be predicted: {skipped[0]}")
+    return Comparison(cluster=used.cluster.name, stack=used.stack.name, rows=rows, skipped=skipped)
+
+
+def predict(
+    job: TrainJob, record: Record, cluster: Cluster | None, stack: Stack | str | None
+) -> Estimate:
+    """The estimate of one job on the devices of its record.
+
+    Raises:
+        InputError: If nobody knows the device, or the job cannot be estimated.
+    """
+    from scalewise.catalog import knows, load_cluster
+
+    if cluster is None:
+        name = record.environment.accelerator
+        if name is None:
+            raise InputError(
+                f"the catalog does not know {record.environment.device_name}",
+                hint="calibrate it, and name it with --on",
+            )
+        cluster = load_cluster(name)
+    sized = cluster.with_(accelerators=job.ranks)
+    if stack is None and knows("stacks", cluster.name):
+        stack = cluster.name
+    precision = _precision(job, cluster)
+    workload = Workload(sequence=job.sequence, global_batch=job.global_batch, precision=precision)
+    return estimate(job.model, sized, workload, job.strategy, stack=stack)
+
+
+def _precision(job: TrainJob, cluster: Cluster) -> Any:
+    """The precision to ask for.
+
+    Estimates know no fp32; a machine calibrated in it carries its rates in the 16-bit column.
+    """
+    if job.precision in PRECISIONS:
+        return job.precision
+    peaks = cluster.accelerator.peak_flops
+    if peaks.get(job.precision, 0.0) != peaks.get("bf16"):
+        raise InputError(
+            f"it was measured in {job.precision}, which estimates of {cluster.accelerator.name} "
+            "do not know",
+            hint="measure with --precision bf16",
+        )
+    return "bf16"
+
+
+def _row(job: TrainJob, launches: Sequence[Record], e: Estimate) -> Row:
+    summary = summarise(launches)
+    medians = sorted(summary.launch_medians)
+    per_rank = job.tokens_per_step / job.ranks
+    exposed = sum(e.exposed.values())
+    idle = sum(e.terms[name] for name in IDLE_TERMS)
+    traced = [trace for record in launches if (trace := record.results.get("trace"))]
+
+    def seen(part: str) -> float | None:
+        known = sorted(float(trace[part]) for trace in traced if trace.get(part) is not None)
+        return quantile(known, 0.5) if known else None
+
+    waiting = seen("exposed_seconds"), seen("idle_seconds")
+    return Row(
+        model=summary.model,
+        strategy=summary.strategy,
+        ranks=job.ranks,
+        sequence=job.sequence,
+        global_batch=job.global_batch,
+        launches=summary.launches,
+        measured=quantile(medians, 0.5),
+        measured_low=medians[0],
+        measured_high=medians[-1],
+        predicted=e.step_seconds,
+        low=per_rank / e.high,
+        high=per_rank / e.low,
+        terms={
+            "compute": (seen("compute_seconds"), e.step_seconds - exposed - idle),
+            "communication": (seen("communication_seconds"), sum(e.load.values())),
+            "exposed": (seen("exposed_seconds"), exposed),
+            "idle": (seen("idle_seconds"), idle),
+            "waiting": (
+                None if waiting[0] is None or waiting[1] is None else waiting[0] + waiting[1],
+                exposed + idle,
+            ),
+        },
+        predicted_terms=e.terms,
+        warnings=summary.warnings,
+    )

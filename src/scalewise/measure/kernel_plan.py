@@ -1,0 +1,188 @@
+"""Which kernels are timed: the shapes that a model really uses, split as a strategy splits it.
+
+    plan = plan_kernels(load_model("tiny"), parse_strategy("tp2-mb2"), sequence=256, dtype="fp32")
+    plan.gemms[0], plan.attention
+
+Plain data, without torch. Matrix products are those of the decoder that is trained here: separate
+query, key and value projections, each forward, for the gradient of its input and for that of its
+weights.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from scalewise.errors import InputError
+from scalewise.model import Model
+from scalewise.strategy import Strategy
+
+STREAM_BYTES = 2**28
+"""Size of the buffer that is copied: beyond every cache."""
+
+
+class Gemm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One matrix product C[m, n] = A[m, k] B[k, n]."""
+
+    m: int
+    """Rows."""
+    n: int
+    """Columns."""
+    k: int
+    """Depth."""
+    role: str
+    """Whose product it is: "wq forward", "head weight"."""
+
+
+class Attention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One causal attention."""
+
+    batch: int
+    """Sequences."""
+    heads: int
+    """Query heads of a rank."""
+    seq_len: int
+    """Tokens."""
+    head_dim: int
+    """Width of a head."""
+
+
+class Elementwise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a block streams through memory: two norms, two additions, rotary, the activation."""
+
+    tokens: int
+    """Rows."""
+    hidden: int
+    """Width of the residual stream."""
+    query: int
+    """Width of all query heads of a rank."""
+    key_value: int
+    """Width of all key heads of a rank."""
+    ffn: int
+    """Width of the MLP of a rank."""
+    gated: bool
+    """Whether the activation multiplies two of them."""
+    head_dim: int
+    """Width of a head."""
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Softmax and loss over logits."""
+
+    tokens: int
+    """Rows."""
+    vocab: int
+    """Columns."""
+
+
+class KernelPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sweep over kernels."""
+
+    dtype: str
+    """Of operands: "bf16" or "fp32"."""
+    gemms: list[Gemm] = []
+    """Matrix products."""
+    attention: list[Attention] = []
+    """Attention, forward and backward."""
+    elementwise: list[Elementwise] = []
+    """Memory-bound work of a block."""
+    losses: list[Loss] = []
+    """Loss, forward and backward."""
+    optimizer: list[int] = []
+    """AdamW steps over so many parameters."""
+    stream_bytes: list[int] = []
+    """Copies of so many bytes."""
+    launch: bool = True
+    """Whether to time launches of kernels that do nothing."""
+    iters: int = 20
+    """Samples of each kernel on each rank; long ones get fewer."""
+    warmup: int = 3
+    """Calls that are not counted."""
+    budget: float = 0.3
+    """Seconds that the samples of one kernel may take, roughly."""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("bf16", "fp32"):
+            raise InputError(f"dtype {self.dtype[:20]!r} is not timed", hint="use bf16 or fp32")
+        if self.iters < 1 or self.warmup < 0:
+            raise InputError(f"iters = {self.iters} and warmup = {self.warmup} make no sample")
+
+
+def plan_kernels(
+    model: Model, strategy: Strategy, *, sequence: int, dtype: str, iters: int = 20
+) -> KernelPlan:
+    """The kernels of one step.
+
+    Args:
+        model: Whose shapes.
+        strategy: How they are split: tp divides widths, cp tokens, the micro batch multiplies.
+        sequence: Tokens per sequence.
+        dtype: Of the operands.
+        iters: Samples of each.
+
+    Raises:
+        InputError: If tp does not divide the heads, or cp the sequence.
+    """
+    tp, cp, batch = strategy.tp, strategy.cp, strategy.micro_batch
+    if model.heads % tp or model.ffn % tp:
+        raise InputError(
+            f"tp = {tp} does not divide the {model.heads} heads and ffn = {model.ffn} of "
+            f"{model.name}"
+        )
+    if sequence % cp:
+        raise InputError(f"cp = {cp} does not divide the sequence of {sequence} tokens")
+    tokens = batch * sequence // cp
+    query = model.heads * model.head_dim // tp
+    key_value = max(model.kv_heads // tp, 1) * model.head_dim
+    ffn, hidden, vocab = model.ffn // tp, model.hidden, -(-model.vocab // tp)
+    # Name, columns, depth.
+    products = [
+        ("wq", query, hidden),
+        ("wk and wv", key_value, hidden),
+        ("wo", hidden, query),
+        ("w1 and w3" if model.gated else "w1", ffn, hidden),
+        ("w2", hidden, ffn),
+        ("head", vocab, hidden),
+    ]
+    gemms: dict[tuple[int, int, int], Gemm] = {}
+    for name, n, k in products:
+        for role, shape in (
+            ("forward", (tokens, n, k)),
+            ("input", (tokens, k, n)),
+            ("weight", (n, k, tokens)),
+        ):
+            row = Gemm(m=shape[0], n=shape[1], k=shape[2], role=f"{name} {role}")
+            gemms.setdefault(shape, row)
+    return KernelPlan(
+        dtype=dtype,
+        gemms=list(gemms.values()),
+        attention=[
+            Attention(
+                batch=batch, heads=model.heads // tp, seq_len=sequence // cp,
+                head_dim=model.head_dim,
+            )
+        ],
+        elementwise=[
+            Elementwise(
+                tokens=tokens, hidden=hidden, query=query, key_value=key_value, ffn=ffn,
+                gated=model.gated, head_dim=model.head_dim,
+            )
+        ],
+        losses=[Loss(tokens=tokens, vocab=vocab)],
+        optimizer=[int(model.layer_parameters) // tp],
+        stream_bytes=[STREAM_BYTES],
+        iters=iters,
+    )  # fmt: skip
+
+
+def join_plans(plans: list[KernelPlan]) -> KernelPlan:
+    """Put the kernels of several models into one plan, each shape once."""
+    first = plans[0]
+    rows: dict[str, list[object]] = {}
+    for field in ("gemms", "attention", "elementwise", "losses", "optimizer", "stream_bytes"):
+        listed = [row for plan in plans for row in getattr(plan, field)]
+        seen: dict[object, object] = {}
+        for row in listed:
+            shape = (row.m, row.n, row.k) if isinstance(row, Gemm) else row
+            seen.setdefault(shape, row)
+        rows[field] = list(seen.values())
+    return msgspec.structs.replace(first, **rows)

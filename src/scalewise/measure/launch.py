@@ -1,0 +1,251 @@
+"""How do the ranks get started? By torchrun on this machine; other launchers fit the same shape.
+
+    device = choose_device(None)                     # "cuda" where there are GPUs, else "cpu"
+    launcher = LocalLauncher(timeout=600.0)
+    launcher.run(order)                              # returns when all records are written
+
+What goes wrong in a rank becomes one sentence that names the rank and its log file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from scalewise.errors import InputError, ScalewiseError, require
+from scalewise.measure.job import Device
+from scalewise.measure.machine import cores
+from scalewise.measure.order import Order
+
+MODULE = "scalewise.measure.worker"
+
+GRACE_SECONDS = 40.0
+"""How long torchrun may take to end its ranks: it kills those that do not listen after 30 s."""
+
+
+class LaunchError(ScalewiseError):
+    """Ranks that failed, were killed, or did not finish in time."""
+
+
+class Launcher(Protocol):
+    """Starts an order's ranks somewhere and waits for them."""
+
+    def run(self, order: Order) -> None:
+        """Return when every record of the order is written.
+
+        Raises:
+            LaunchError: If a rank failed; what was finished before is in the records.
+        """
+        ...
+
+
+def choose_device(asked: str | None) -> tuple[Device, int]:
+    """What to run on, and how many there are.
+
+    Args:
+        asked: "cuda" or "cpu", or None for the best that is here.
+
+    Returns:
+        The device, and the number of GPUs, or of cores.
+
+    Raises:
+        MissingExtraError: If PyTorch is not installed.
+        InputError: If GPUs are asked for where there are none.
+    """
+    torch: Any = require("torch", "measure")
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if asked == "cuda" and not gpus:
+        raise InputError("there is no GPU that PyTorch can use here", hint="leave --device out")
+    if gpus and asked != "cpu":
+        return "cuda", gpus
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        raise InputError(
+            "this PyTorch was built without Gloo, over which CPUs talk",
+            hint="install PyTorch from pytorch.org or PyPI",
+        )
+    return "cpu", cores()
+
+
+def threads_for(device: Device, ranks: int) -> int | None:
+    """Threads of each rank: the cores shared out on CPUs, PyTorch's own choice on GPUs."""
+    return max(1, cores() // ranks) if device == "cpu" else None
+
+
+class LocalLauncher:
+    """torchrun on this machine."""
+
+    def __init__(self, *, timeout: float | None = None, logs: Path | None = None) -> None:
+        """Remember how to launch.
+
+        Args:
+            timeout: Seconds for one launch, or None to wait for ever.
+            logs: Where logs of failed launches are kept; None for a temporary folder.
+        """
+        self.timeout, self.logs = timeout, logs
+
+    def run(self, order: Order) -> None:
+        """See `Launcher`."""
+        root = self.logs if self.logs is not None else Path(tempfile.gettempdir())
+        root.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="scalewise-launch-", dir=root))
+        file = folder / "order.json"
+        file.write_bytes(msgspec.json.encode(order))
+        code, said = self._start(order, file, folder)
+        if code == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        raise _explained(code, said, folder, self.timeout)
+
+    def _start(self, order: Order, file: Path, folder: Path) -> tuple[int | None, str]:
+        """Run torchrun; its exit code (None after a time-out) and what it said."""
+        output = folder / "torchrun.log"
+        with output.open("wb") as stream:
+            process = subprocess.Popen(
+                self.command(order, file, folder),
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                env=environment_for(order),
+                start_new_session=True,
+            )
+            try:
+                code: int | None = process.wait(self.timeout)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                # Also after Ctrl-C, which ranks in a session of their own do not get.
+                _end(process)
+        return code, output.read_text(errors="replace")
+
+    @staticmethod
+    def command(order: Order, file: Path, folder: Path) -> list[str]:
+        """The command that starts the ranks.
+
+        Args:
+            order: Says how many.
+            file: Holds the order.
+            folder: For the logs of the ranks.
+        """
+        return [
+            sys.executable, "-m", "torch.distributed.run", "--standalone",
+            "--nproc-per-node", str(order.ranks), "--log-dir", str(folder), "--redirects", "3",
+            "-m", MODULE, str(file),
+        ]  # fmt: skip
+
+
+def environment_for(order: Order) -> dict[str, str]:
+    """The variables that ranks start with."""
+    variables = dict(os.environ)
+    if order.threads is not None:
+        variables["OMP_NUM_THREADS"] = str(order.threads)
+    # Gloo asks the name service for this host's address, which many laptops and containers lack.
+    if order.device == "cpu" and Path("/sys/class/net/lo").exists():
+        variables.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    return variables
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End torchrun and its ranks, politely at first."""
+    if process.poll() is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(GRACE_SECONDS)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        # Its ranks are in sessions of their own only if they chose to be.
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+class Failure(NamedTuple):
+    """A rank that did not end well, as torchrun reports it."""
+
+    rank: int
+    code: int
+    """What it returned, or minus the signal that ended it."""
+
+
+_FAILURE = re.compile(r"rank\s*:\s*(\d+)\s*\(.*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+
+
+def first_failure(said: str) -> Failure | None:
+    """The rank that failed, out of all that ended with it.
+
+    torchrun names the first one it noticed, last in its report. But when a rank is killed, its
+    neighbours may be noticed first, because their connections break; and those that torchrun ends
+    itself, by SIGTERM, are nobody's fault.
+
+    Args:
+        said: torchrun's output.
+    """
+    found = [Failure(int(rank), int(code)) for rank, code in _FAILURE.findall(said)]
+    killed = [each for each in found if each.code < 0 and each.code != -signal.SIGTERM]
+    failed = [each for each in found if each.code >= 0]
+    for group in (killed, failed, found):
+        if group:
+            return group[-1]
+    return None
+
+
+def _explained(code: int | None, said: str, folder: Path, timeout: float | None) -> LaunchError:
+    """Turn what is left of a launch into one sentence and a hint."""
+    if code is None:
+        return LaunchError(
+            f"the ranks did not finish within {timeout:g} s and were ended; logs are in {folder}",
+            hint="raise --timeout, or take fewer steps",
+        )
+    failure = first_failure(said)
+    if failure is None:
+        last = said.strip().splitlines()
+        return LaunchError(
+            f"torchrun failed with exit code {code}: {last[-1] if last else 'it said nothing'}",
+            hint=f"see {folder / 'torchrun.log'}",
+        )
+    log = log_of(folder, failure.rank)
+    if failure.code < 0:
+        name = _signal_name(-failure.code)
+        hint = "the system may have run out of memory" if name == "SIGKILL" else None
+        return LaunchError(f"rank {failure.rank} was killed by {name}; its log is {log}", hint=hint)
+    why = last_error(log)
+    if "out of memory" in why.lower():
+        why = "the device ran out of memory"
+    return LaunchError(f"rank {failure.rank} failed: {why}", hint=f"the whole story is in {log}")
+
+
+def log_of(folder: Path, rank: int) -> Path:
+    """The file with what a rank wrote to stderr."""
+    found = sorted(folder.glob(f"*/attempt_*/{rank}/stderr.log"))
+    return found[-1] if found else folder / "torchrun.log"
+
+
+_ERROR = re.compile(r"^(?:\[rank\d+\]:\s*)?([A-Za-z_][\w.]*(?:Error|Exception|Exit)\b.*)$")
+
+
+def last_error(log: Path) -> str:
+    """The last line of a log that names an exception, else its last line."""
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    for line in reversed(lines):
+        if match := _ERROR.match(line):
+            # Our own sentences need no class in front of them.
+            return re.sub(r"^scalewise\.errors\.\w+: ", "", match[1])
+    return lines[-1] if lines else "it said nothing"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

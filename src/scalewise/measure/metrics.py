@@ -1,0 +1,228 @@
+"""What do the samples say? Speed, utilisation, communication, power and memory of a measured job.
+
+    summary = summarise(records)                # launches of one job
+    summary.tokens_per_second_per_device, summary.step_seconds.median, summary.mfu
+
+Warm-up is dropped here and nowhere else: records keep it. Several launches are pooled, and each
+launch's own median is kept beside, because launches differ more than steps do. What was not
+measured, or needs a peak that nobody knows, is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from scalewise.catalog import load_accelerator
+from scalewise.errors import ScalewiseError
+from scalewise.measure.job import TrainJob, job_of
+from scalewise.measure.records import Record
+from scalewise.model import Convention, Model
+from scalewise.strategy import Recompute
+
+CONVENTION: Convention = "causal"
+"""How FLOPs are counted: what the causal mask leaves (`Model.training_flops`)."""
+
+LOW, HIGH = 0.05, 0.95
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sample, in three numbers."""
+
+    median: float
+    """Half of them are below."""
+    p5: float
+    """One in twenty is below."""
+    p95: float
+    """One in twenty is above."""
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Of at least one value; between samples it is interpolated."""
+        ordered = sorted(values)
+        return cls(
+            median=quantile(ordered, 0.5), p5=quantile(ordered, LOW), p95=quantile(ordered, HIGH)
+        )
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value below which a share of sorted values lies, interpolated linearly."""
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All launches of one job on one machine."""
+
+    model: str
+    """Its name."""
+    strategy: str
+    """In its one spelling."""
+    sequence: int
+    """Tokens per sequence."""
+    global_batch: int
+    """Sequences per step."""
+    precision: str
+    """Of the matrix products."""
+    compiled: bool
+    """Whether blocks went through torch.compile."""
+    device: str
+    """What it ran on, as the driver calls it."""
+    accelerator: str | None
+    """The catalog's name for it, or None."""
+    ranks: int
+    """Processes, one per device."""
+    launches: int
+    """How many."""
+    steps: int
+    """Steps that count, over all launches."""
+    dropped: int
+    """Warm-up steps that do not, over all launches."""
+    step_seconds: Spread
+    """Of one optimizer step, all launches pooled, seconds."""
+    launch_medians: list[float]
+    """Median step of each launch, seconds."""
+    tokens_per_second: float
+    """Of all devices, at the median step."""
+    tokens_per_second_per_device: float
+    """Of one."""
+    tflops_per_device: float
+    """Useful FLOP/s of one device, in 1e12; FLOPs as CONVENTION counts them."""
+    mfu: float | None
+    """Share of the device's peak that was useful; None without a known peak."""
+    hfu: float | None
+    """The same with what was recomputed; None without a known peak."""
+    watts_per_device: float | None
+    """Mean over the steps that count (on CPUs, of the whole host over its ranks)."""
+    joules_per_token: float | None
+    """Energy per trained token; None where nothing counts energy."""
+    peak_memory_bytes: float | None
+    """Of the fullest rank, bytes."""
+    memory_basis: str
+    """What that is: "allocator" or "rss"."""
+    communication_seconds: float | None
+    """Collectives of one traced step, mean over the traced ranks; None without a trace."""
+    exposed_seconds: float | None
+    """What no compute hides of them."""
+    loss_first: float
+    """Of the first step, nats per token."""
+    loss_last: float
+    """Of the last step."""
+    warnings: list[str]
+    """Of all launches, each once."""
+    records: list[str]
+    """Their ids."""
+
+
+def by_job(records: Iterable[Record]) -> list[list[Record]]:
+    """Group records of training into launches of the same job on the same machine."""
+    groups: dict[bytes, list[Record]] = {}
+    for record in records:
+        if record.kind == "train":
+            key = msgspec.json.encode([record.inputs, record.environment], order="sorted")
+            groups.setdefault(key, []).append(record)
+    return list(groups.values())
+
+
+def summarise(records: Sequence[Record]) -> Summary:
+    """Put launches of one job together.
+
+    Args:
+        records: At least one, all of the same inputs and environment.
+    """
+    job = job_of(records[0].inputs)
+    where = records[0].environment
+    kept = [list(r.results["step_seconds"])[job.warmup :] for r in records]
+    spread = Spread.of([seconds for launch in kept for seconds in launch])
+    per_device = job.tokens_per_step / spread.median / job.ranks
+    flops = job.model.training_flops(job.sequence, CONVENTION)
+    peak = peak_of(where.accelerator, job.precision)
+    again = recomputed_flops(job.model, job.sequence, job.strategy.recompute)
+    watts, joules = _power(records, job)
+    last = records[-1].results
+    return Summary(
+        model=job.model.name,
+        strategy=str(job.strategy),
+        sequence=job.sequence,
+        global_batch=job.global_batch,
+        precision=job.precision,
+        compiled=job.compile,
+        device=where.device_name,
+        accelerator=where.accelerator,
+        ranks=job.ranks,
+        launches=len(records),
+        steps=sum(len(launch) for launch in kept),
+        dropped=job.warmup * len(records),
+        step_seconds=spread,
+        launch_medians=[quantile(sorted(launch), 0.5) for launch in kept],
+        tokens_per_second=per_device * job.ranks,
+        tokens_per_second_per_device=per_device,
+        tflops_per_device=per_device * flops / 1e12,
+        mfu=None if peak is None else per_device * flops / peak,
+        hfu=None if peak is None else per_device * (flops + again) / peak,
+        watts_per_device=watts,
+        joules_per_token=joules,
+        peak_memory_bytes=_greatest(r.results.get("peak_memory_bytes") for r in records),
+        memory_basis=str(last["memory_basis"]),
+        communication_seconds=_mean_of(records, "communication_seconds"),
+        exposed_seconds=_mean_of(records, "exposed_seconds"),
+        loss_first=last["losses"][0],
+        loss_last=last["losses"][-1],
+        warnings=list(dict.fromkeys(w for r in records for w in r.warnings)),
+        records=[r.id for r in records],
+    )
+
+
+def peak_of(accelerator: str | None, precision: str) -> float | None:
+    """The peak of a device, FLOP/s; None where it is not known."""
+    if accelerator is None:
+        return None
+    try:
+        return load_accelerator(accelerator).peak(precision)
+    except ScalewiseError:
+        return None
+
+
+def recomputed_flops(model: Model, sequence: int, kind: Recompute) -> float:
+    """FLOPs per token that backward repeats of forward.
+
+    PyTorch's checkpoint stops as soon as it has what backward needs: of a whole block, everything
+    but the last product.
+    """
+    parts = model.forward_flops_parts(sequence)
+    if kind == "selective":
+        return parts["attention"]
+    if kind == "full":
+        last = 2.0 * model.layers * model.hidden * model.ffn
+        return parts["qkv"] + parts["attention"] + parts["attention_out"] + parts["mlp"] - last
+    return 0.0
+
+
+def _power(records: Sequence[Record], job: TrainJob) -> tuple[float | None, float | None]:
+    """Watts per device and joules per token; None if one launch did not count."""
+    joules = seconds = 0.0
+    for record in records:
+        energy = record.results.get("energy_joules")
+        length = record.results.get("energy_seconds")
+        if energy is None or not length:
+            return None, None
+        joules += energy
+        seconds += length
+    tokens = job.tokens_per_step * (job.steps - job.warmup) * len(records)
+    return joules / seconds / job.ranks, joules / tokens
+
+
+def _greatest(values: Iterable[Any]) -> float | None:
+    known = [float(value) for value in values if value is not None]
+    return max(known) if known else None
+
+
+def _mean_of(records: Sequence[Record], field: str) -> float | None:
+    """Mean of a number that traces gave, over the launches that have it."""
+    known = [r.results["trace"][field] for r in records if (r.results.get("trace") or {}).get(field)
+             is not None]  # fmt: skip
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,46 @@
+"""What a launcher hands to the ranks: jobs to run one after the other, and where records go.
+
+    order = Order(planned=[Planned(job=job, id=new_id())], records="records/train.jsonl",
+                  device="cpu", threads=1)
+
+Plain data in a file, so that any launcher will do: torchrun on this machine, or a Slurm script.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from scalewise.measure.job import Device, TrainJob
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One job of an order."""
+
+    job: TrainJob
+    """What to run."""
+    id: str
+    """Of the record it will become."""
+    launch: int = 1
+    """Which of several launches, from 1."""
+    warnings: list[str] = []
+    """What was noticed before the start, for the record."""
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything the ranks need to know."""
+
+    planned: list[Planned]
+    """In this order; all with the same number of ranks."""
+    records: str
+    """The file that records are added to."""
+    device: Device
+    """Where to run."""
+    accelerator: str | None = None
+    """The catalog's name of the devices, if the user gave it."""
+    threads: int | None = None
+    """Per rank, on CPUs; None leaves it to PyTorch."""
+
+    @property
+    def ranks(self) -> int:
+        """Processes that it takes."""
+        return self.planned[0].job.ranks

@@ -1,0 +1,206 @@
+"""A job becomes a model spread over the ranks: the order in which the techniques are applied.
+
+    trainer = build(job, device)
+    loss = trainer.step(tokens, targets)        # forward, backward, optimizer; None without a loss
+
+For each block, one at a time so that no rank ever holds the whole model: draw the weights, split
+them (tensor parallel), mark what is recomputed, compile, shard (data parallel). Pipelines wrap the
+finished stages. Ranks are laid out with tensor parallelism innermost, as Strategy's costs assume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import loss_parallel
+
+from scalewise.measure.data_parallel import Sharder, optimizer_of, reducing
+from scalewise.measure.decoder import Decoder, loss_of, materialise
+from scalewise.measure.job import TrainJob, stage_bounds
+from scalewise.measure.pipeline import Pipeline, plain_loss, stages_of
+from scalewise.measure.recompute import with_recompute
+from scalewise.measure.tensor_parallel import split_block, split_edges
+
+
+@dataclass(kw_only=True)
+class Trainer:
+    """A model on its ranks, ready to take steps."""
+
+    job: TrainJob
+    modules: list[nn.Module]
+    """What this rank holds: one model, or its pipeline stages."""
+    optimizer: Any
+    pipeline: Pipeline | None
+    mesh: Any
+    device: torch.device
+    data_rank: int
+    """Place among the ranks that read different data."""
+    autocast: bool
+    """Whether bf16 comes from autocast, because no wrapper keeps master weights."""
+
+    def own_parameters(self) -> int:
+        """Weights that this rank keeps between steps."""
+        weights = [p for module in self.modules for p in module.parameters()]
+        return sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in weights)
+
+    def step(self, inputs: Tensor, targets: Tensor) -> Tensor | None:
+        """Take one optimizer step.
+
+        Args:
+            inputs: Tokens of this rank, (micro batch x micro steps, sequence).
+            targets: The next tokens.
+
+        Returns:
+            The mean loss over this rank's tokens; None on ranks without the last stage.
+        """
+        loss = self.gradients(inputs, targets)
+        settle_partial_gradients(self.modules)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
+
+    def gradients(self, inputs: Tensor, targets: Tensor) -> Tensor | None:
+        """Forward and backward of all micro steps."""
+        with self._contexts():
+            if self.pipeline is not None:
+                return self.pipeline(inputs, targets)
+            (module,) = self.modules
+            count = self.job.micro_steps
+            total: Tensor | None = None
+            pieces = zip(inputs.chunk(count), targets.chunk(count), strict=True)
+            for i, (tokens, wanted) in enumerate(pieces):
+                if self.job.strategy.cp > 1:
+                    # They are cut in place, which views of one tensor do not bear.
+                    tokens, wanted = tokens.clone(), wanted.clone()
+                with reducing(module, last=i == count - 1), self._split_context(tokens, wanted):
+                    loss = loss_of(module(tokens), wanted) / count
+                    loss.backward()
+                total = plain_loss(loss) if total is None else total + plain_loss(loss)
+            return total
+
+    def _contexts(self) -> ExitStack:
+        stack = ExitStack()
+        if self.job.strategy.tp > 1:
+            stack.enter_context(loss_parallel())
+        if self.autocast:
+            stack.enter_context(torch.autocast(self.device.type, dtype=torch.bfloat16))
+        return stack
+
+    @contextmanager
+    def _split_context(self, tokens: Tensor, targets: Tensor) -> Iterator[None]:
+        """Split one micro batch over the context-parallel ranks (GPUs only)."""
+        if self.job.strategy.cp == 1:
+            yield
+            return
+        from torch.distributed.tensor.experimental import context_parallel
+        from torch.distributed.tensor.experimental._attention import set_rotate_method
+
+        set_rotate_method("alltoall" if self.job.strategy.cp_method == "ring" else "allgather")
+        decoder = next(m for m in self.modules[0].modules() if isinstance(m, Decoder))
+        buffers = [tokens, targets, *decoder.angles(self.device)]
+        with context_parallel(
+            self.mesh["cp"],
+            buffers=buffers,
+            buffer_seq_dims=[1, 1, 0, 0],
+            no_restore_buffers={tokens, targets},
+        ):
+            yield
+
+
+def build(job: TrainJob, device: torch.device) -> Trainer:
+    """Spread a job's model over the ranks of the process group.
+
+    Args:
+        job: Already checked; its ranks are those of the process group.
+        device: This rank's.
+    """
+    mesh = mesh_of(job, device)
+    s = job.strategy
+    sharder = Sharder(job, mesh, device)
+    total = s.pp * job.chunks
+    bounds = stage_bounds(job.model.layers, total, s.first_stage_layers, s.last_stage_layers)
+    pp_rank = mesh["pp"].get_local_rank()
+    chosen = [0]
+    if s.pp > 1:
+        chosen = stages_of(pp_rank, pp=s.pp, chunks=job.chunks, schedule=s.schedule)
+    stages = {
+        index: build_stage(
+            job, mesh, device, sharder, bounds[index], first=index == 0, last=index == total - 1
+        )
+        for index in chosen
+    }
+    data_rank = mesh.get_local_rank("dp_replicate") * s.dp_shard + mesh.get_local_rank("dp_shard")
+    modules = list(stages.values())
+    parameters = [p for module in modules for p in module.parameters()]
+    return Trainer(
+        job=job,
+        modules=modules,
+        optimizer=optimizer_of(job, parameters),
+        pipeline=Pipeline(job, stages, mesh["pp"], device) if s.pp > 1 else None,
+        mesh=mesh,
+        device=device,
+        data_rank=data_rank,
+        autocast=job.precision == "bf16" and sharder.kind in ("none", "ddp"),
+    )
+
+
+def mesh_of(job: TrainJob, device: torch.device) -> Any:
+    """The ranks as a grid."""
+    s = job.strategy
+    return init_device_mesh(
+        device.type,
+        (s.pp, s.dp_replicate, s.dp_shard, s.cp, s.tp),
+        mesh_dim_names=("pp", "dp_replicate", "dp_shard", "cp", "tp"),
+    )
+
+
+def build_stage(
+    job: TrainJob,
+    mesh: Any,
+    device: torch.device,
+    sharder: Sharder,
+    layers: range,
+    *,
+    first: bool,
+    last: bool,
+) -> nn.Module:
+    """Build the layers of one stage, with embedding and head where they belong."""
+    s = job.strategy
+    with torch.device("meta"):
+        decoder = Decoder(job.model, sequence=job.sequence, layers=layers, first=first, last=last)
+    for index, block in list(decoder.layers.items()):
+        materialise(block, f"layers.{index}.", device=device, seed=job.seed)
+        if s.tp > 1:
+            split_block(block, mesh["tp"], sequence_parallel=s.sequence_parallel)
+        block = with_recompute(block, s.recompute)
+        if job.compile:
+            block.compile()
+        decoder.layers[index] = block
+        sharder.block(block)
+    for name in ("embedding", "positions", "embedding_norm", "norm", "head"):
+        if (edge := getattr(decoder, name)) is not None:
+            materialise(edge, f"{name}.", device=device, seed=job.seed)
+    decoder.tie()
+    if s.tp > 1:
+        split_edges(decoder, mesh["tp"], sequence_parallel=s.sequence_parallel)
+    sharder.root(decoder)
+    return sharder.wrap(decoder)
+
+
+def settle_partial_gradients(modules: list[nn.Module]) -> None:
+    """Sum gradients that tensor-parallel ranks hold in parts: norms under sequence parallelism.
+
+    An optimizer would do so at every use of such a gradient, three times for AdamW.
+    """
+    for module in modules:
+        for parameter in module.parameters():
+            grad = parameter.grad
+            if isinstance(grad, DTensor) and any(p.is_partial() for p in grad.placements):
+                parameter.grad = grad.redistribute(placements=parameter.placements)

@@ -1,0 +1,219 @@
+"""What was measured, kept for good: files to which records are only ever added.
+
+    append("records/train.jsonl", record)
+    found = read_records("records/")            # found.records, found.notes
+    merge(["a/", "b.jsonl"], "all.jsonl")
+
+One line of JSON per launch, written in a single call and flushed to the disk, with a line break in
+front if the file does not end in one. A crash in the middle of a write can therefore tear the line
+it was writing and no other; readers skip a torn line and say so. The schema has a number: records
+of a newer scalewise are skipped, and said, too.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scalewise.errors import InputError
+from scalewise.measure.machine import Environment
+
+SCHEMA = 1
+"""Changes whenever an older scalewise could misread a record."""
+
+ENDING = ".jsonl"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One launch: what was asked, where it ran, and every sample it took."""
+
+    schema: int = SCHEMA
+    """Of this layout."""
+    kind: str
+    """What was measured: "train"; more kinds may follow."""
+    id: str
+    """Unique, so that merging twice changes nothing."""
+    started: str
+    """When, UTC, ISO 8601."""
+    launch: int = 1
+    """Which of several launches of the same inputs, from 1."""
+    environment: Environment
+    """Machine and software."""
+    inputs: dict[str, Any]
+    """Everything that determines the run; for "train", see `job.job_of`."""
+    results: dict[str, Any]
+    """Raw samples and readings; for "train", a `train.TrainResult`."""
+    warnings: list[str] = []
+    """What a reader should know before trusting it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Records that could be read, and what could not."""
+
+    records: list[Record]
+    """In the order they were written, each id once."""
+    notes: list[str]
+    """One sentence for each line that was skipped."""
+
+
+def new_id() -> str:
+    """A name that no other record has."""
+    return uuid.uuid4().hex[:16]
+
+
+def now() -> str:
+    """The time, as records write it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def file_of(output: str | Path, kind: str) -> Path:
+    """The file that records of a kind go to.
+
+    Args:
+        output: A file that ends in .jsonl, or a folder.
+        kind: What is measured.
+    """
+    path = Path(output).expanduser()
+    return path if path.suffix == ENDING else path / f"{kind}{ENDING}"
+
+
+def append(path: str | Path, record: Record) -> None:
+    """Add one record to a file, so that it is on the disk when this returns.
+
+    Args:
+        path: The file; it and its folder are made if need be.
+        record: What to add.
+    """
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    line = msgspec.json.encode(record) + b"\n"
+    handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        _lock(handle)
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            # Somebody died while writing: keep what is torn on a line of its own.
+            line = b"\n" + line
+        _write(handle, line)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    """Let no other process write until the file is closed, where the system can do that."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except (ImportError, OSError):
+        return
+
+
+def _write(handle: int, data: bytes) -> None:
+    """Write everything; a full disk raises."""
+    while data:
+        data = data[os.write(handle, data) :]
+
+
+def files_of(path: str | Path) -> list[Path]:
+    """The record files of a folder, or the file itself.
+
+    Raises:
+        InputError: If there is neither.
+    """
+    given = Path(path).expanduser()
+    if given.is_dir():
+        files = sorted(given.rglob(f"*{ENDING}"))
+        if not files:
+            raise InputError(
+                f"{given} holds no records (*{ENDING})",
+                hint="`scalewise measure train tiny` writes some",
+            )
+        return files
+    if not given.is_file():
+        raise InputError(f"there is no file or folder {given}", hint="give records/ or a .jsonl")
+    return [given]
+
+
+def read_records(*paths: str | Path, kind: str | None = None) -> Found:
+    """Read records from files and folders.
+
+    Args:
+        *paths: Record files, or folders that hold some.
+        kind: Only of this kind, or None for all.
+
+    Raises:
+        InputError: If a path does not exist or cannot be read.
+    """
+    records: dict[str, Record] = {}
+    notes: list[str] = []
+    for path in paths:
+        for file in files_of(path):
+            for record in _lines(file, notes):
+                if kind is None or record.kind == kind:
+                    records.setdefault(record.id, record)
+    return Found(records=list(records.values()), notes=notes)
+
+
+class _Head(msgspec.Struct):
+    """What every schema has."""
+
+    schema: int
+
+
+def _lines(file: Path, notes: list[str]) -> Iterator[Record]:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror or error}") from error
+    lines = content.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"{file} line {number}"
+        try:
+            head = msgspec.json.decode(line, type=_Head)
+            if head.schema > SCHEMA:
+                notes.append(
+                    f"{where} was skipped: it has schema {head.schema}, newer than the {SCHEMA} "
+                    "this scalewise reads"
+                )
+                continue
+            yield msgspec.json.decode(line, type=Record)
+        except msgspec.DecodeError as error:
+            torn = number == len(lines) or not line.rstrip().endswith(b"}")
+            why = "it is torn, as by a crash while it was written" if torn else str(error)
+            notes.append(f"{where} was skipped: {why}")
+
+
+def merge(paths: Iterable[str | Path], output: str | Path) -> Found:
+    """Join records into one file; those it already has are not added again.
+
+    Args:
+        paths: Record files and folders.
+        output: A .jsonl file, new or old.
+
+    Returns:
+        Everything the file holds afterwards, and what was skipped on the way.
+    """
+    target = Path(output).expanduser()
+    found = read_records(*paths)
+    notes = list(found.notes)
+    have: set[str] = set()
+    if target.exists():
+        old = read_records(target)
+        have = {record.id for record in old.records}
+        notes.extend(note for note in old.notes if note not in notes)
+    for record in found.records:
+        if record.id not in have:
+            append(target, record)
+    return Found(records=read_records(target).records if target.exists() else [], notes=notes)

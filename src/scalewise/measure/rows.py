@@ -1,0 +1,134 @@
+"""Records as Runs: the same columns as published measurements, so both stand in one table.
+
+    records = read_records("records/").records
+    rows = run_rows(records)             # dicts with the columns of the shipped runs.csv
+    runs = runs_of(records)              # evidence.runs.Run objects
+    write_csv(records, "mine.csv")       # scalewise validate mine.csv
+
+Launches of the same inputs on the same machine become one row. A CPU has no name in the catalog
+unless it was given one: its rows say "cpu", and can be read but not predicted.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from scalewise.evidence.runs import SHIPPED, Run
+from scalewise.measure.job import TrainJob, job_of
+from scalewise.measure.metrics import CONVENTION, Summary, by_job, summarise
+from scalewise.measure.records import Record
+
+SOURCE = "measured"
+"""What the column `source` says of the user's own rows."""
+
+FRAMEWORK = "pytorch"
+
+
+def columns() -> list[str]:
+    """The columns of the shipped table, in its order."""
+    with SHIPPED.open(newline="", encoding="utf-8") as stream:
+        return next(csv.reader(stream))
+
+
+def run_rows(records: Iterable[Record]) -> list[dict[str, str]]:
+    """One row for each job that was measured, blank cells left out."""
+    rows = []
+    for launches in by_job(records):
+        job, first = job_of(launches[0].inputs), launches[0]
+        cells = _inputs(job) | _machine(first, job) | _measured(summarise(launches), launches)
+        rows.append({name: _cell(value) for name, value in cells.items() if value is not None})
+    return rows
+
+
+def runs_of(records: Iterable[Record]) -> list[Run]:
+    """The same as runs, numbered from 1."""
+    return [Run(row, line) for line, row in enumerate(run_rows(records), start=1)]
+
+
+def write_csv(records: Iterable[Record], path: str | Path) -> None:
+    """Write the rows as a table that `scalewise validate` reads."""
+    with Path(path).open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, columns())
+        writer.writeheader()
+        writer.writerows(run_rows(records))
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _machine(record: Record, job: TrainJob) -> dict[str, Any]:
+    where = record.environment
+    return {
+        "date": record.started[:10],
+        "accelerator": where.accelerator or ("cpu" if where.device == "cpu" else where.device_name),
+        "accelerators": job.ranks,
+        "scaleup_domain": where.ranks_per_node,
+        "framework": FRAMEWORK,
+        "software_date": record.started[:7],
+    }
+
+
+def _inputs(job: TrainJob) -> dict[str, Any]:
+    m, s = job.model, job.strategy
+    return {
+        "model": m.name,
+        "params_total": m.parameters,
+        "params_active": m.active_parameters,
+        "layers": m.layers,
+        "hidden": m.hidden,
+        "ffn_hidden": m.ffn,
+        "heads": m.heads,
+        "kv_heads": m.kv_heads,
+        "head_dim": m.head_dim,
+        "attention": "full",
+        "vocab": m.vocab,
+        "gated_mlp": m.gated,
+        "tied_embeddings": m.tied,
+        "seq_len": job.sequence,
+        "global_batch": job.global_batch,
+        "micro_batch": s.micro_batch,
+        "grad_accum": job.micro_steps,
+        "dp_replicate": s.dp_replicate,
+        "dp_shard": s.dp_shard,
+        # FSDP that keeps its parameters after forward is tabled as ZeRO-2 by others, with the
+        # framework saying that FSDP is meant; here the strategy in the notes says it.
+        "sharding": s.sharding,
+        "tp": s.tp,
+        "sequence_parallel": s.sequence_parallel,
+        "pp": s.pp,
+        "virtual_stages": job.chunks,
+        "pp_schedule": s.schedule if s.pp > 1 else None,
+        "cp": s.cp,
+        "ep": s.ep,
+        "precision": job.precision,
+        "recompute": s.recompute,
+        "compiled": job.compile,
+        "attention_kernel": "sdpa",
+        "notes": f"strategy {s}",
+    }
+
+
+def _measured(summary: Summary, launches: list[Record]) -> dict[str, Any]:
+    of_device = summary.memory_basis == "allocator"
+    memory = summary.peak_memory_bytes if of_device else None
+    known = {
+        "id": f"measured-{launches[0].id}",
+        "source": SOURCE,
+        "source_ref": "records " + " ".join(summary.records),
+        "tokens_per_second_per_accelerator": summary.tokens_per_second_per_device,
+        "step_seconds": summary.step_seconds.median,
+        "tflops_per_accelerator": summary.tflops_per_device,
+        "mfu_pct": None if summary.mfu is None else 100.0 * summary.mfu,
+        "hfu_pct": None if summary.hfu is None else 100.0 * summary.hfu,
+        "tflops_basis": f"model-{CONVENTION}",
+        "watts_per_accelerator": summary.watts_per_device,
+        "memory_gb": None if memory is None else memory / 1e9,
+        "quality": "ok",
+    }
+    return known

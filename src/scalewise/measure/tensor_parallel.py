@@ -1,0 +1,76 @@
+"""Tensor and sequence parallelism: which weight is split along which side, through DTensor.
+
+    split_block(block, mesh["tp"], sequence_parallel=True)
+    split_edges(decoder, mesh["tp"], sequence_parallel=True)
+
+The plan is Megatron's: columns, then rows, so that each half of a block communicates once; with
+sequence parallelism norms and residuals are split over the sequence; without it every rank holds
+and computes them alike, so norms stay ordinary tensors. The logits stay split over the vocabulary,
+and the loss is computed there (`loss_parallel`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+from scalewise.measure.decoder import Block, Decoder
+
+
+def split_block(block: Block, mesh: Any, *, sequence_parallel: bool) -> None:
+    """Split one layer.
+
+    Args:
+        block: With its weights; every rank holds all of them before, its part afterwards.
+        mesh: The tensor-parallel dimension.
+        sequence_parallel: Whether what runs between blocks is split over the sequence.
+    """
+    rows = Shard(1) if sequence_parallel else Replicate()
+    plan: dict[str, ParallelStyle] = {
+        "attention.wq": ColwiseParallel(),
+        "attention.wk": ColwiseParallel(),
+        "attention.wv": ColwiseParallel(),
+        "attention.wo": RowwiseParallel(output_layouts=rows),
+        "mlp.w1": ColwiseParallel(),
+        "mlp.w2": RowwiseParallel(output_layouts=rows),
+    }
+    if block.mlp.w3 is not None:
+        plan["mlp.w3"] = ColwiseParallel()
+    if sequence_parallel:
+        plan["attention"] = PrepareModuleInput(
+            input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)
+        )
+        plan["mlp"] = PrepareModuleInput(
+            input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
+        )
+        for name in ("attention_norm", "mlp_norm", "after_attention", "after_mlp"):
+            if getattr(block, name) is not None:
+                plan[name] = SequenceParallel()
+    # Every rank has drawn the same weights, so nobody need send any.
+    parallelize_module(block, mesh, plan, src_data_rank=None)
+
+
+def split_edges(decoder: Decoder, mesh: Any, *, sequence_parallel: bool) -> None:
+    """Split embedding, last norm and head of a model or stage, as far as it has them."""
+    rows = Shard(1) if sequence_parallel else Replicate()
+    plan: dict[str, ParallelStyle] = {}
+    if decoder.embedding is not None:
+        plan["embedding"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=rows)
+    if decoder.norm is not None:
+        if sequence_parallel:
+            plan["norm"] = SequenceParallel()
+        plan["head"] = ColwiseParallel(
+            input_layouts=rows, output_layouts=Shard(-1), use_local_output=False
+        )
+    if plan:
+        parallelize_module(decoder, mesh, plan, src_data_rank=None)
+        decoder.tie()

@@ -1,0 +1,78 @@
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from scalewise.catalog import load_accelerator
+from scalewise.measure import machine
+from scalewise.measure.machine import DEVICES, accelerator_of, cpu_name, environment, idle_warnings
+
+
+@pytest.fixture
+def proc(tmp_path, monkeypatch):
+    """A /proc whose counters move while somebody watches."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(machine.util, "find_spec", lambda name: None)
+
+    def moving(busy, idle):
+        (tmp_path / "loadavg").write_text("1.50 1.00 0.50 1/100 1\n")
+        (tmp_path / "stat").write_text("cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 1 2 3\n")
+
+        def sleep(seconds):
+            (tmp_path / "stat").write_text(f"cpu  {100 + busy} 0 100 {800 + idle} 0 0 0 0 0 0\n")
+
+        monkeypatch.setattr(machine.time, "sleep", sleep)
+        return tmp_path
+
+    return moving
+
+
+def test_an_idle_machine_needs_no_warning(proc):
+    assert idle_warnings(proc(busy=5, idle=95)) == ()
+
+
+def test_a_busy_machine_is_told_with_numbers(proc):
+    assert idle_warnings(proc(busy=40, idle=60)) == (
+        "the machine was not idle: 40% of its cores were busy before the start (load average 1.50)",
+    )
+
+
+def test_what_cannot_be_found_out_is_said(tmp_path, proc):
+    assert idle_warnings(tmp_path / "nowhere", seconds=0.0)[0].endswith("could not be found out")
+
+
+def test_a_busy_gpu_is_told(proc, monkeypatch):
+    nvml = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUtilizationRates=lambda index: SimpleNamespace(gpu=[0, 97][index]),
+    )
+    folder = proc(busy=0, idle=100)
+    monkeypatch.setattr(machine.util, "find_spec", lambda name: name)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    assert idle_warnings(folder) == ("GPU 1 was not idle: 97% busy before the start",)
+
+
+@pytest.mark.parametrize("name", sorted(DEVICES.values()))
+def test_devices_are_in_the_catalog(name):
+    assert load_accelerator(name).name == name
+
+
+def test_drivers_names_are_understood():
+    assert accelerator_of("NVIDIA H100 80GB HBM3") == "h100-sxm-80gb"
+    assert accelerator_of("NVIDIA A100-SXM4-80GB") == "a100-sxm-80gb"
+    assert accelerator_of("NVIDIA GB200") == "gb200"
+    assert accelerator_of("AMD EPYC 7B13") is None
+
+
+def test_environment_says_where_and_with_what(tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor : 0\nmodel name\t: Chip 9000\n")
+    assert cpu_name(tmp_path / "cpuinfo") == "Chip 9000"
+    found = environment(
+        device="cpu", device_name="", accelerator="l40s", backend="gloo", ranks=2,
+        ranks_per_node=2, threads=1, versions={"nccl": "2.1"},
+    )  # fmt: skip
+    assert found.device_name == found.cpu
+    assert (found.accelerator, found.versions["nccl"]) == ("l40s", "2.1")
+    assert "numpy" in found.versions
