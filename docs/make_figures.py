@@ -2,7 +2,9 @@
 
     pip install -e '.[docs]' && python docs/make_figures.py
 
-Writes docs/images/*.svg. Nothing is drawn that `scalewise estimate` would not say.
+Writes docs/images/*.svg, which the README shows; the site draws its own copies when it is built.
+Nothing is drawn that `scalewise estimate` would not say. A figure carries its numbers as text, so
+that a test can tell when the copy in the repository is out of date.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ def curve(spelling: str) -> list[sw.Estimate]:
     return results
 
 
-def scaling() -> None:
-    """Throughput per GPU against size, and where the step goes under full sharding."""
+def scaling(path: Path) -> None:
+    """Draw throughput per GPU against size, and where the step goes under full sharding."""
     mpl.rcParams |= {"svg.fonttype": "path", "svg.hashsalt": "scalewise", "font.size": 10}
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8), constrained_layout=True)
     lines = (
@@ -62,11 +64,13 @@ def scaling() -> None:
         ("with tensor parallelism (fsdp{half}-tp2-mb4)", "fsdp{half}-tp2-mb4", PURPLE, "^"),
     )
     full: list[sw.Estimate] = []
+    numbers: list[str] = []
     for label, spelling, colour, marker in lines:
         points = curve(spelling)
         full = full or points
         rate = [p.tokens_per_second_per_accelerator for p in points]
         name = label.split(" (")[0]
+        numbers.append(f"{name}: {' '.join(f'{value:.0f}' for value in rate)}")
         left.plot(SIZES, rate, color=colour, marker=marker, markersize=4, label=name)
         left.fill_between(
             SIZES, [p.low for p in points], [p.high for p in points], color=colour, alpha=0.12,
@@ -97,9 +101,18 @@ def scaling() -> None:
         handles[::-1], labels[::-1], loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=2,
         frameon=False, fontsize=9,
     )  # fmt: skip
-    figure.savefig(IMAGES / "scaling.svg", metadata={"Date": None})
+    figure.savefig(path, metadata={"Date": None, "Description": "; ".join(numbers)})
+    plt.close(figure)
+
+
+def draw(folder: Path) -> list[Path]:
+    """Draw every figure of the README into a folder."""
+    mpl.use("svg")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "scaling.svg"
+    scaling(path)
+    return [path]
 
 
 if __name__ == "__main__":
-    IMAGES.mkdir(exist_ok=True)
-    scaling()
+    draw(IMAGES)

@@ -1,0 +1,1 @@
+"""What builds the pages of this site: blocks that run, pictures, references read from the code."""

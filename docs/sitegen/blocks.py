@@ -1,0 +1,214 @@
+"""What do the blocks of a page say when they run? Find them, run them in order, keep the answers.
+
+    for done in run_page(text):
+        done.block.text, done.output, done.pictures
+
+A fence names its language, then what should happen with it:
+
+    sh runnable                 every command must succeed; the page shows what it prints
+    sh runnable exit=1          ... must end with this code; stderr is shown as well
+    sh runnable show="A|B"      show only the paragraphs that start so
+    sh runnable lines=12        show only the first lines
+    sh runnable quiet           show nothing
+    sh runnable picture=x.svg alt="..."    show the picture it wrote
+    sh runnable needs=torch     skipped where this library is not installed
+    sh not-run                  for what needs hardware; run by nobody
+    python runnable             the same for a program
+    toml file=a/b.toml          written to this file, for the blocks below it
+
+The blocks of one page run in one empty folder, in which `tests` is that of the repository. Tests
+and the build use the same function, so no page can show what the tool does not say.
+This file imports nothing else of the site.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SECONDS = 120
+"""Longest time one command may take."""
+
+COLUMNS = 92
+"""Width of the terminal that commands see: what fits into a page without scrolling."""
+
+TAGS = {
+    "sh": {"runnable", "not-run"},
+    "python": {"runnable", "not-run"},
+    "toml": {"file", "not-run"},
+    "json": {"file", "not-run"},
+}
+"""What a fence of these languages must say, one of each, so that none is forgotten."""
+
+FENCE = re.compile(r"^```(\w+)[ ]?([^\n]*)\n((?:[^\n]*\n)*?)^```[ ]*$", flags=re.MULTILINE)
+
+
+class BlockError(Exception):
+    """A block of a page that does not do what the page says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One fenced block."""
+
+    language: str
+    """First word of the fence."""
+    words: dict[str, str]
+    """The rest of it: options by name, empty for those without a value."""
+    text: str
+    """What stands inside."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether something happens with it."""
+        return "runnable" in self.words or "file" in self.words
+
+
+@dataclass(kw_only=True)
+class Done:
+    """A block and what came of it."""
+
+    block: Block
+    output: str = ""
+    """What the page shows of the output."""
+    pictures: dict[str, bytes] = field(default_factory=dict)
+    """Files it drew, by name."""
+    skipped: str = ""
+    """The library that is missing, if it did not run for that."""
+
+
+def parse(match: re.Match[str]) -> Block:
+    """Read one fence."""
+    words = dict(word.partition("=")[::2] for word in shlex.split(match[2]))
+    return Block(language=match[1], words=words, text=match[3])
+
+
+def blocks(page: str) -> list[Block]:
+    """Every fenced block of a page, in order."""
+    return [parse(match) for match in FENCE.finditer(page)]
+
+
+def untagged(page: str) -> list[Block]:
+    """Blocks of a page that do not say whether they run."""
+    return [b for b in blocks(page) if b.language in TAGS and not TAGS[b.language] & set(b.words)]
+
+
+def commands(text: str) -> list[str]:
+    """The commands of a shell block: comments dropped, continued lines joined."""
+    lines = (line.strip() for line in text.replace("\\\n", " ").splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def shown(output: str, words: dict[str, str]) -> str:
+    """What a page shows of an output.
+
+    Raises:
+        BlockError: If a paragraph that the page wants is not there.
+    """
+    output = "\n".join(line.rstrip() for line in output.strip("\n").splitlines())
+    if "quiet" in words or "picture" in words:
+        return ""
+    if "show" in words:
+        paragraphs = re.split(r"\n\s*\n", output)
+        wanted = []
+        for start in words["show"].split("|"):
+            found = [p for p in paragraphs if p.lstrip().startswith(start.strip())]
+            if not found:
+                raise BlockError(f"no paragraph starts with {start!r} in:\n{output}")
+            wanted.append(found[0])
+        output = "\n\n".join(wanted)
+    lines = output.splitlines()
+    most = int(words.get("lines", len(lines)))
+    return "\n".join([*lines[:most], *(["..."] if len(lines) > most else [])])
+
+
+def environment() -> dict[str, str]:
+    """What commands see: our own interpreter first, no colours, no catalog of the reader's."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    ours = {"PATH": path, "NO_COLOR": "1", "COLUMNS": str(COLUMNS), "PYTHONIOENCODING": "utf-8"}
+    return {k: v for k, v in os.environ.items() if k != "SCALEWISE_CATALOG"} | ours
+
+
+def execute(command: list[str], folder: Path, code: int) -> str:
+    """Run one command.
+
+    Args:
+        command: What to run.
+        folder: Where.
+        code: How it must end.
+
+    Returns:
+        What it said on stdout; on stderr too where it must fail.
+
+    Raises:
+        BlockError: If it ends otherwise.
+    """
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+        check=False,
+    )
+    if done.returncode != code:
+        said = done.stdout + done.stderr
+        raise BlockError(f"exit code {done.returncode} instead of {code}: {command[-1]}\n{said}")
+    return done.stdout + (done.stderr if code else "")
+
+
+def run_block(block: Block, folder: Path) -> Done:
+    """Do what one fence says.
+
+    Args:
+        block: The fence.
+        folder: Where its page runs.
+
+    Returns:
+        What came of it.
+
+    Raises:
+        BlockError: If a command ends otherwise than the fence says, or prints something else.
+    """
+    if not block.runs:
+        return Done(block=block)
+    if "file" in block.words:
+        path = folder / block.words["file"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text, encoding="utf-8")
+        return Done(block=block)
+    missing = [m for m in block.words.get("needs", "").split(",") if m and find_spec(m) is None]
+    if missing:
+        return Done(block=block, skipped=missing[0])
+    code = int(block.words.get("exit", "0"))
+    if block.language == "python":
+        output = execute([sys.executable, "-c", block.text], folder, code)
+    else:
+        each = [execute(["bash", "-c", c], folder, code) for c in commands(block.text)]
+        output = "\n".join(each)
+    names = [name for name in block.words.get("picture", "").split(",") if name]
+    pictures = {Path(name).name: (folder / name).read_bytes() for name in names}
+    return Done(block=block, output=shown(output, block.words), pictures=pictures)
+
+
+def run_page(page: str) -> list[Done]:
+    """Run every block of a page, in order, in a folder of their own."""
+    found = blocks(page)
+    if not any(block.runs for block in found):
+        return [Done(block=block) for block in found]
+    with tempfile.TemporaryDirectory(prefix="scalewise-page-") as name:
+        folder = Path(name)
+        (folder / "tests").symlink_to(ROOT / "tests")
+        return [run_block(block, folder) for block in found]

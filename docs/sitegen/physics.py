@@ -1,0 +1,192 @@
+"""Which formulas and constants are behind an estimate? Read from the code that computes it.
+
+    worked_examples()       # --explain, as a chapter
+    formulas()              # every function and constant of the physics, with its source
+
+Nothing is restated by hand: a formula that changes changes here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from sitegen.blocks import ROOT, BlockError, execute
+from sitegen.words import docstring, fence, folded, indented
+
+PACKAGE = ROOT / "src" / "scalewise"
+
+FIRST = "llama-3.1-70b --on dgx-h100 --gpus 512 --strategy fsdp8-tp4-cp2-pp8-v2-mb1 --batch 512"
+"""The example that is shown in full: every kind of parallelism at once."""
+
+FURTHER = {
+    "Hybrid sharding": "llama-2-7b --on dgx-h100 --strategy hsdp32x64-mb1 --batch 4096",
+    "Replicas, no sequence parallelism, selective recompute": (
+        "llama-2-7b --on dgx-a100 --strategy ddp32-tp2-nosp-mb1-acsel --batch 128"
+    ),
+    "Gathered context, full recompute": (
+        "llama-3.1-8b --on dgx-h200 --strategy zero1x8-cp8ag-mb1-acfull --seq 65536 --batch 8"
+    ),
+    "8 bits, ZB-H1": (
+        "llama-3.1-8b --on dgx-b200 --strategy zero2x16-pp4-zbh1-mb1 --batch 256 --precision mxfp8"
+    ),
+}
+"""Examples of which only what the ones before do not have is shown."""
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "Collectives": ("physics/collectives.py",),
+    "Kernels": ("physics/compute.py", "step/layers.py"),
+    "Data parallelism": ("step/data_parallel.py",),
+    "Tensor parallelism": ("step/tensor_parallel.py",),
+    "Context parallelism": ("step/context_parallel.py",),
+    "Pipelines": ("step/pipeline.py", "step/stages.py"),
+    "Groups and links": ("step/groups.py",),
+    "The step": ("step/work.py", "step/terms.py", "step/flops.py"),
+    "Memory": ("step/memory.py",),
+    "What cannot run": ("step/feasibility.py", "step/support.py"),
+    "Power": ("physics/power.py",),
+    "Money": ("physics/money.py",),
+    "From terms to an estimate": ("step/case.py", "step/estimate.py"),
+    "Stand-ins for what nobody published": ("cluster.py", "catalog/__init__.py", "chip.py"),
+    "What counts as a knee, a tie, an upgrade": (
+        "explore/points.py",
+        "explore/causes.py",
+        "explore/upgrades.py",
+        "explore/sensitivity.py",
+    ),
+}
+"""Chapters of the page, and the files behind them."""
+
+CONSTANTS_ONLY = {
+    "cluster.py", "catalog/__init__.py", "chip.py", "step/estimate.py", "step/case.py",
+    "explore/points.py", "explore/causes.py", "explore/upgrades.py", "explore/sensitivity.py",
+}  # fmt: skip
+"""Files of which only the constants belong to the physics."""
+
+LEFT_OUT = {"physics/__init__.py", "step/__init__.py", "step/result.py", "step/breakdown.py"}
+"""Files of physics/ and step/ that hold results, not formulas."""
+
+SKIPPED = {"TypeVar", "compile", "columns"}
+"""Calls whose results are no constants of the physics."""
+
+
+def worked_examples() -> str:
+    """Show one estimate with every formula, and from others what it does not have."""
+    out: list[str] = []
+    seen: set[tuple[str, str]] = set()
+    for title, example in {"Everything at once": FIRST, **FURTHER}.items():
+        command = f"scalewise estimate {example} --explain"
+        text = execute(["bash", "-c", command], ROOT, 0)
+        new = [step for step in steps(text) if _key(*step) not in seen]
+        seen |= {_key(*step) for step in new}
+        if not new:
+            raise BlockError(f"this example shows nothing that those before do not: {example}")
+        out += [f"### {title}", fence(command, "sh")]
+        if example != FIRST:
+            out.append("What is different from the examples above:")
+        out += [f"#### {name}\n\n{fence(body, 'text', 'output')}" for name, body in new]
+    return "\n\n".join(out) + "\n"
+
+
+def steps(text: str) -> Iterator[tuple[str, str]]:
+    """Split what --explain prints into its numbered steps: (title, formula and numbers)."""
+    for match in re.finditer(r"^\d+\. ([^\n]+)\n(.*?)(?=^\S|\Z)", text, flags=re.M | re.S):
+        lines = match[2].rstrip().splitlines()
+        yield match[1], "\n".join(line.removeprefix("  ") for line in lines)
+
+
+def _key(title: str, body: str) -> tuple[str, str]:
+    """What makes a step new: its title, or another formula under the same one."""
+    lines = body.splitlines() or [""]
+    formula = lines[0]
+    if title == "Step":
+        formula = ""
+    return title, formula
+
+
+def formulas() -> str:
+    """Show every function and constant of the physics, chapter by chapter."""
+    out = []
+    for title, files in PARTS.items():
+        out.append(f"### {title}")
+        for name in files:
+            out.append(module(name))
+    return "\n\n".join(out) + "\n"
+
+
+def module(name: str) -> str:
+    """Show one file: what it answers, its constants, its functions."""
+    source = (PACKAGE / name).read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    short = name in CONSTANTS_ONLY
+    out = [f"`scalewise/{name}`"]
+    if not short:
+        out.append(indented(ast.get_docstring(tree) or ""))
+    values = constants(source)
+    if values:
+        out.append(fence("\n\n".join(values), "python"))
+    if not short:
+        out += functions(source, tree)
+    return "\n\n".join(out)
+
+
+def constants(source: str) -> list[str]:
+    """Every constant of a module as it is written, with the comment above and the string below."""
+    lines = source.splitlines()
+    found: list[tuple[int, int]] = []
+    body = ast.parse(source).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if not _is_constant(node):
+            continue
+        first, last = node.lineno - 1, node.end_lineno or node.lineno
+        while first > 0 and lines[first - 1].startswith("#"):
+            first -= 1
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            last = after.end_lineno or last
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], last)
+        else:
+            found.append((first, last))
+    return ["\n".join(lines[first:last]) for first, last in found]
+
+
+def _is_constant(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Assign):
+        targets, value = node.targets, node.value
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        targets, value = [node.target], node.value
+    else:
+        return False
+    if isinstance(value, ast.Call):
+        called = getattr(value.func, "attr", getattr(value.func, "id", ""))
+        if called in SKIPPED:
+            return False
+    names = [n for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+    return all(n.id.isupper() for n in names)
+
+
+def functions(source: str, tree: ast.Module) -> list[str]:
+    """Every function of a module: what it says of itself, and its lines, folded."""
+    out = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            code = ast.get_source_segment(source, node) or ""
+            said = ast.get_docstring(node)
+            body = _without_docstring(code, node)
+            out.append(f"**{node.name}** " + docstring(said) if said else f"**{node.name}**")
+            out.append(
+                folded(f"{node.name}: the formula as it runs", fence(body, "python"), "quote")
+            )
+    return out
+
+
+def _without_docstring(code: str, node: ast.FunctionDef) -> str:
+    """The lines of a function without its docstring, which stands above them."""
+    first = node.body[0]
+    if not (isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)):
+        return code
+    lines = code.splitlines()
+    start = first.lineno - node.lineno
+    end = (first.end_lineno or first.lineno) - node.lineno + 1
+    return "\n".join(lines[:start] + lines[end:])
