@@ -25,7 +25,7 @@ SECONDS = 120
 """Longest time one command of the README may take."""
 
 SUFFIXES = ("py", "md", "toml", "csv", "txt", "json", "svg", "png", "html", "yaml")
-NOT_OURS = {"config.json"}
+NOT_OURS = {"config.json", "records/"}
 """File names in the README that stand for a file of the reader's."""
 
 

@@ -32,14 +32,15 @@ def test_help_imports_nothing_heavy():
 
 def test_commands_are_the_promised_ones():
     assert list(main.COMMANDS) == [
-        "estimate", "scale", "search", "sensitivity", "models", "accelerators", "clusters",
-        "stacks", "validate", "calibrate", "doctor",
+        "estimate", "scale", "search", "sensitivity", "timeline", "study", "models",
+        "accelerators", "clusters", "stacks", "validate", "calibrate", "compare", "trace",
+        "measure", "ui", "doctor",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "name",
-    ["estimate", "scale", "models", "accelerators", "clusters", "stacks", "doctor"],
+    ["estimate", "scale", "study", "models", "accelerators", "clusters", "stacks", "doctor"],
 )
 def test_short_help_of_a_command_is_the_listed_one(name):
     command = main.cli.get_command(click.Context(main.cli), name)

@@ -40,12 +40,18 @@ COMMANDS: dict[str, Entry] = {
     "scale": Entry(_HERE + "scale", "scale", "Draw weak and strong scaling over sizes."),
     "search": Entry(_HERE + "search", "search", "Try every strategy and rank what can run."),
     "sensitivity": Entry(_HERE + "sensitivity", "sensitivity", "Say what the next upgrade buys."),
+    "timeline": Entry(_HERE + "timeline", "timeline", "Play one training step event by event."),
+    "study": Entry(_HERE + "study", "study", "Answer a question over many points, with a report."),
     "models": Entry(_HERE + "catalog", "models", "List the models, or show one."),
     "accelerators": Entry(_HERE + "catalog", "accelerators", "List the accelerators, or show one."),
     "clusters": Entry(_HERE + "catalog", "clusters", "List the clusters, or show one."),
     "stacks": Entry(_HERE + "catalog", "stacks", "List the software stacks, or show one."),
     "validate": Entry(_HERE + "validate", "validate", "Compare predictions with published runs."),
     "calibrate": Entry(_HERE + "calibrate", "calibrate", "Fit constants to measured runs."),
+    "compare": Entry(_HERE + "compare", "compare", "Compare predictions with your measurements."),
+    "trace": Entry(_HERE + "trace", "trace", "Read profiler traces: what was exposed."),
+    "measure": Entry(_HERE + "measure", "measure", "Measure training on the devices here."),
+    "ui": Entry(_HERE + "ui", "ui", "Explore it all on a local web page."),
     "doctor": Entry(_HERE + "doctor", "doctor", "Describe this installation, for bug reports."),
 }
 """Every command, in the order of `--help`."""

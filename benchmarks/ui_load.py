@@ -1,0 +1,179 @@
+"""Does the server stand many clients, for long, without error and without growing?
+
+    python benchmarks/ui_load.py --clients 50 --seconds 60
+
+Each client keeps one connection and asks one question after the other: mostly estimates with other
+numbers every time, now and then a curve, the nearest runs or the catalog; some leave in the middle
+of a search. Memory of the server and its workers is read every second; growth is what the last
+third has over the first, after a warm-up in which caches fill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+
+class Tally:
+    """What happened."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.errors: list[str] = []
+        self.left = 0
+
+
+async def ask(reader, writer, token: str, path: str, body: dict | None) -> int:
+    """Ask on a kept connection; return the status."""
+    data = b"" if body is None else json.dumps(body).encode()
+    writer.write(
+        f"{'GET' if body is None else 'POST'} {path} HTTP/1.1\r\nhost: {HOST}\r\n"
+        f"x-scalewise-token: {token}\r\ncontent-length: {len(data)}\r\n\r\n".encode()
+        + data
+    )
+    await writer.drain()
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    length = next(
+        int(line.split(":")[1])
+        for line in head.splitlines()
+        if line.lower().startswith("content-l")
+    )
+    await reader.readexactly(length)
+    return int(head.split()[1])
+
+
+HOST = ""
+
+
+def question(draw: random.Random) -> tuple[str, dict | None]:
+    """One question, as pages ask them."""
+    kind = draw.random()
+    nouns = {
+        "model": draw.choice(["llama-2-7b", "llama-3-8b", "llama-2-13b", "gpt3-1.3b"]),
+        "gpus": str(2 ** draw.randint(3, 11)),
+        "batch": str(draw.choice([1024, 2048, 4096])),
+        "tokens": str(draw.randint(10**11, 10**12)),
+    }
+    if kind < 0.86:
+        return "/api/estimate", nouns
+    if kind < 0.92:
+        return "/api/nearest", nouns
+    if kind < 0.96:
+        return "/api/catalog", None
+    return "/api/scale", {"question": nouns, "sizes": "8..512", "templates": ["best"]}
+
+
+async def client(place: int, port: int, token: str, end: float, tally: Tally) -> None:
+    """Ask until the time is over."""
+    draw = random.Random(place)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    while time.monotonic() < end:
+        if draw.random() < 0.01:
+            # Ask for a long search and leave: the server must stop it.
+            tokens = str(draw.randint(1, 10**9))
+            asked = {"question": {"gpus": "1024", "batch": "4096", "tokens": tokens}}
+            data = json.dumps(asked).encode()
+            writer.write(
+                f"POST /api/search HTTP/1.1\r\nhost: {HOST}\r\nx-scalewise-token: {token}\r\n"
+                f"content-length: {len(data)}\r\n\r\n".encode()
+                + data
+            )
+            await writer.drain()
+            await asyncio.sleep(0.05)
+            writer.close()
+            tally.left += 1
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            continue
+        path, body = question(draw)
+        start = time.monotonic()
+        try:
+            status = await ask(reader, writer, token, path, body)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            tally.errors.append(f"{path}: {error!r}")
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            continue
+        tally.times.append(time.monotonic() - start)
+        if status != 200:
+            tally.errors.append(f"{path} {body}: {status}")
+        await asyncio.sleep(draw.uniform(0.0, 0.3))
+    writer.close()
+
+
+def memory(pid: int) -> float:
+    """Resident bytes of a process and its children, in MB."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    total = 0
+    for each in [str(pid), *children]:
+        try:
+            lines = Path(f"/proc/{each}/status").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+    return total / 1e3
+
+
+async def watch(pid: int, end: float, seen: list[float]) -> None:
+    """Read memory every second."""
+    while time.monotonic() < end:
+        seen.append(memory(pid))
+        await asyncio.sleep(1.0)
+
+
+async def load(address: str, pid: int, clients: int, seconds: float) -> tuple[Tally, list[float]]:
+    """Run all clients at once."""
+    global HOST
+    parts = urlsplit(address)
+    HOST = parts.netloc
+    token = parse_qs(parts.query)["token"][0]
+    end, tally, seen = time.monotonic() + seconds, Tally(), []
+    await asyncio.gather(
+        watch(pid, end, seen),
+        *(client(place, parts.port or 80, token, end, tally) for place in range(clients)),
+    )
+    return tally, seen
+
+
+def main() -> int:
+    """Run, print what happened, and say whether it stood."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--clients", type=int, default=50)
+    options.add_argument("--seconds", type=float, default=60.0)
+    given = options.parse_args()
+    command = [sys.executable, "-m", "scalewise", "ui", "--no-open"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    address = server.stdout.readline().strip()  # type: ignore[union-attr]
+    try:
+        tally, seen = asyncio.run(load(address, server.pid, given.clients, given.seconds))
+    finally:
+        server.send_signal(signal.SIGINT)
+        _, talk = server.communicate(timeout=60)
+    third = max(len(seen) // 3, 1)
+    first, last = statistics.median(seen[third : 2 * third]), statistics.median(seen[-third:])
+    times = sorted(tally.times)
+    print(
+        f"{given.clients} clients, {given.seconds:g} s: {len(times):,} answers "
+        f"({len(times) / given.seconds:.0f} per second), {tally.left} left in a search, "
+        f"{len(tally.errors)} errors"
+    )
+    middle, late = times[len(times) // 2], times[int(0.95 * len(times))]
+    print(f"median {1e3 * middle:.0f} ms, p95 {1e3 * late:.0f} ms")
+    print(f"memory of server and workers: {first:.0f} MB in the middle, {last:.0f} MB at the end")
+    for error in tally.errors[:5]:
+        print("error:", error)
+    clean = "Traceback" not in talk
+    if not clean:
+        print(talk[-2000:])
+    return 0 if not tally.errors and clean and last < 1.1 * first else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""What does the answer rest on? Every constant with its source, and what a tenth of it would move.
+
+    told = assumptions_answer(Question())
+    told["rows"][0]        # key, value, unit, source, what 10 % more and less do to the step
+
+A row's `key` with `=` and a value is what `--set` and the page's address take. What is not in the
+model at all is listed with the direction in which it would move the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from scalewise.cluster import ACCELERATOR_UNITS, CLUSTER_UNITS, FABRIC_UNITS, Accelerator
+from scalewise.errors import ScalewiseError
+from scalewise.explore.sensitivity import sensitivity
+from scalewise.report.upgrades import lead
+from scalewise.step.estimate import estimate
+from scalewise.ui.nouns import resolve
+from scalewise.ui.requests import Question, docs_of
+from scalewise.units import (
+    format_bit_rate,
+    format_bytes,
+    format_dollars,
+    format_flops,
+    format_rate,
+    format_seconds,
+    format_watts,
+)
+
+if TYPE_CHECKING:
+    from scalewise.cluster import Cluster
+    from scalewise.stack import Stack
+    from scalewise.step.result import Estimate
+
+STEP = 1.1
+"""Factor of the trial: a tenth more, and as much less."""
+
+CLUSTER_FIELDS = (
+    "usd_per_hour", "pue", "scale_out_bandwidth", "scale_up_bandwidth", "oversubscription",
+    "host_watts", "network_watts",
+)  # fmt: skip
+CHIP_FIELDS = ("memory_bandwidth", "memory_bytes", "tdp_watts", "idle_watts")
+FABRIC_FIELDS = (
+    "efficiency", "hop_seconds", "call_seconds", "ring_step_seconds", "congestion",
+    "latency_factor",
+)  # fmt: skip
+
+_SHOW: dict[str, Callable[[float], str]] = {
+    "bytes": format_bytes,
+    "bytes_per_second": format_rate,
+    "flops_per_second": format_flops,
+    "seconds": format_seconds,
+    "watts": format_watts,
+    "dollars_per_hour": lambda value: format_dollars(value) + "/h",
+}
+
+NOT_MODELLED = (
+    ("failures, restarts and checkpoints", "too fast",
+     "days and dollars are those of a run that never stops"),
+    ("other people's traffic", "too fast",
+     "the fabric is yours alone: oversubscription is modelled, congestion by other jobs is not"),
+    ("input pipeline, evaluation and logging", "too fast", "they can stall a step"),
+    ("offload to host memory or disk", "too much memory",
+     "what does not fit on the device is refused, though some software would move it"),
+    ("kernels newer than the runs behind the stack", "too slow",
+     "constants are those of the software that was measured"),
+    ("convergence", "either way", "nothing here says what the batch does to the loss"),
+    ("mixtures of experts, latent attention", "refused",
+     "their parameters and FLOPs are counted, their steps are not estimated yet"),
+)  # fmt: skip
+"""(what, direction in which the answer errs, why)."""
+
+
+def assumptions_answer(question: Question) -> dict[str, Any]:
+    """Every constant behind an estimate.
+
+    Raises:
+        InputError: If a word is not understood.
+    """
+    asked = resolve(question)
+    e = asked.estimate
+    changed = {text.partition("=")[0].strip() for text in question.sets}
+    rows = [row for row in _rows(e)]
+    for row in rows:
+        row["changed"] = row["key"] in changed
+    return {
+        "question": msgspec.to_builtins(asked.question),
+        "rows": rows,
+        "step": STEP,
+        "provenance": e.provenance,
+        "warnings": list(e.warnings),
+        "changed": list(asked.nouns.changed),
+        "interval": [e.low / e.tokens_per_second_per_accelerator,
+                     e.high / e.tokens_per_second_per_accelerator],
+        "stack": {
+            "name": e.stack.name,
+            "fitted_on": e.stack.fitted_on,
+            "largest_run": e.stack.largest_run,
+            "on_bounds": list(e.stack.on_bounds),
+        },
+        "not_modelled": [
+            {"what": what, "errs": errs, "why": why} for what, errs, why in NOT_MODELLED
+        ],
+    }  # fmt: skip
+
+
+def _rows(e: Estimate) -> Iterator[dict[str, Any]]:
+    cluster, chip, stack = e.cluster, e.cluster.accelerator, e.stack
+    source = cluster.source or chip.source
+
+    def on_cluster(name: str, factor: float) -> tuple[Cluster, Stack]:
+        return cluster.with_(**{name: getattr(cluster, name) * factor}), stack
+
+    def on_chip(name: str, factor: float) -> tuple[Cluster, Stack]:
+        changed = chip.with_(**{name: getattr(chip, name) * factor})
+        return cluster.with_(accelerator=changed), stack
+
+    def on_fabric(name: str, factor: float) -> tuple[Cluster, Stack]:
+        value = getattr(cluster.fabric, name) * factor
+        return cluster.with_(fabric=msgspec.structs.replace(cluster.fabric, **{name: value})), stack
+
+    def on_stack(name: str, factor: float) -> tuple[Cluster, Stack]:
+        value = getattr(stack, name) * factor
+        return cluster, msgspec.structs.replace(stack, **{name: value})
+
+    def on_peak(name: str, factor: float) -> tuple[Cluster, Stack]:
+        peaks = dict(chip.peak_flops)
+        peaks[name] *= factor
+        return cluster.with_(accelerator=chip.with_(peak_flops=peaks)), stack
+
+    for name in CLUSTER_FIELDS:
+        row = _row(e, "cluster", cluster, name, CLUSTER_UNITS.get(name), source, on_cluster)
+        if name == "usd_per_hour" and row is not None:
+            row["range"] = _prices(chip)
+        if row is not None:
+            yield row
+    precision = e.strategy.precision or e.workload.precision
+    dtype = {"mxfp8": "fp8", "nvfp4": "fp4"}.get(precision, precision)
+    yield {
+        "key": f"accelerator.peak_flops.{dtype}",
+        "part": "accelerator",
+        "words": f"Dense peak in {dtype}, one accelerator.",
+        "value": chip.peak_flops[dtype],
+        "shown": format_flops(chip.peak_flops[dtype]),
+        "source": _plain(chip.source),
+        "range": None,
+        **_effect(e, dtype, on_peak),
+    }
+    for name in CHIP_FIELDS:
+        row = _row(e, "accelerator", chip, name, ACCELERATOR_UNITS.get(name), chip.source, on_chip)
+        if row is not None:
+            yield row
+    for name in FABRIC_FIELDS:
+        fabric = cluster.fabric
+        row = _row(e, "fabric", fabric, name, FABRIC_UNITS.get(name), fabric.source, on_fabric)
+        if row is not None:
+            yield row
+    for field in msgspec.structs.fields(type(stack)):
+        if field.type is float:
+            kind = next((k for k in ("seconds", "bytes") if field.name.endswith("_" + k)), None)
+            # Only sizes are bytes: "optimizer_bytes" is a count per parameter.
+            kind = None if kind == "bytes" and getattr(stack, field.name) < 1e6 else kind
+            row = _row(e, "stack", stack, field.name, kind, stack.fitted_on, on_stack)
+            if row is not None:
+                row["undetermined"] = field.name in stack.on_bounds
+                yield row
+
+
+def _row(
+    e: Estimate,
+    part: str,
+    noun: msgspec.Struct,
+    name: str,
+    kind: str | None,
+    source: str,
+    change: Callable[[str, float], tuple[Cluster, Stack]],
+) -> dict[str, Any] | None:
+    value = getattr(noun, name)
+    if value is None:
+        return None
+    shown = _SHOW[kind](value) if kind in _SHOW else f"{value:g}"
+    if name == "scale_out_bandwidth":
+        shown = format_bit_rate(value)
+    return {
+        "key": f"{part}.{name}",
+        "part": part,
+        "words": docs_of(type(noun)).get(name, ""),
+        "value": value,
+        "shown": shown,
+        "source": _plain(source),
+        "range": None,
+        **_effect(e, name, change),
+    }
+
+
+def _effect(
+    e: Estimate, name: str, change: Callable[[str, float], tuple[Cluster, Stack]]
+) -> dict[str, Any]:
+    """What a tenth more, and a tenth less, do: relative changes of time, dollars and energy."""
+    told: dict[str, Any] = {"time": [None, None], "usd": [None, None], "joules": [None, None]}
+    for place, factor in enumerate((STEP, 1.0 / STEP)):
+        try:
+            cluster, stack = change(name, factor)
+            other = estimate(e.model, cluster, e.workload, e.strategy, stack=stack)
+        except ScalewiseError:
+            # A share cannot grow beyond one, nor idle power beyond the limit.
+            continue
+        told["time"][place] = other.step_seconds / e.step_seconds - 1.0
+        told["usd"][place] = _share(other.usd_per_million_tokens, e.usd_per_million_tokens)
+        told["joules"][place] = _share(other.joules_per_token, e.joules_per_token)
+    return told
+
+
+def _share(new: float | None, old: float | None) -> float | None:
+    return None if not new or not old else new / old - 1.0
+
+
+def _prices(chip: Accelerator) -> str | None:
+    if chip.usd_per_hour_low is None or chip.usd_per_hour_high is None:
+        return None
+    low, high = format_dollars(chip.usd_per_hour_low), format_dollars(chip.usd_per_hour_high)
+    return f"{low} to {high}" + (f" ({chip.price_date})" if chip.price_date else "")
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def sensitivity_answer(question: Question) -> dict[str, Any]:
+    """What the next upgrade buys, the strategy held.
+
+    Raises:
+        InputError: If a word is not understood.
+    """
+    asked = resolve(question)
+    e = asked.estimate
+    found = sensitivity(e.model, e.cluster, e.workload, e.strategy, stack=e.stack)
+    return {"lead": lead(found), **found.to_dict()}

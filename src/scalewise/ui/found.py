@@ -1,0 +1,131 @@
+"""Which strategies are there? The table, the front and the map of the search view.
+
+    told = search_answer(SearchRequest(by="time"), progress=print)
+    told["rows"][0]["strategy"], told["front"], told["map"], told["why"]
+
+`explore.search` tries every strategy; this file only turns what it found into rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from scalewise.cli.inputs import ask
+from scalewise.errors import ScalewiseError
+from scalewise.explore.search import objective_of, search, why_slower
+from scalewise.explore.space import Limits
+from scalewise.report.ranking_style import is_tie
+from scalewise.step.estimate import NEAR_TIE
+from scalewise.step.support import check_supported
+from scalewise.step.terms import TERM_NAMES
+from scalewise.strategy import Strategy
+from scalewise.ui.nouns import flags, named_question, replace_strategy, resolve
+from scalewise.ui.requests import SearchRequest
+
+if TYPE_CHECKING:
+    from scalewise.explore.search import Search
+    from scalewise.step.result import Estimate
+
+
+def search_answer(
+    request: SearchRequest, progress: Callable[[int, int], None] | None = None
+) -> dict[str, Any]:
+    """Try every strategy.
+
+    Args:
+        request: What is asked.
+        progress: Called with the strategies tried so far, and all there are; may raise to stop.
+
+    Raises:
+        InputError: If a word is not understood, or the objective is not known of the cluster.
+    """
+    named, _ = named_question(request.question)
+    nouns = ask(**flags(replace_strategy(named, None)))
+    check_supported(nouns.model)
+    known_power = nouns.cluster.power_limit is not None
+    found = search(
+        nouns.model,
+        nouns.cluster,
+        nouns.workload,
+        limits=None if request.every else Limits(overlap=(True,)),
+        by=request.by,
+        top=request.top,
+        pareto=("time", "energy") if known_power else ("time", "memory"),
+        stack=nouns.stack,
+        by_mesh=True,
+        progress=progress,
+    )
+    current = None
+    if request.question.strategy is not None:
+        try:
+            current = resolve(request.question).estimate
+        except ScalewiseError:
+            current = None
+    return {
+        "question": msgspec.to_builtins(named),
+        "by": request.by,
+        "examined": found.examined,
+        "feasible": found.feasible,
+        "infeasible": found.infeasible,
+        "ties": found.ties,
+        "near_tie": NEAR_TIE,
+        "simplest": None if found.simplest is None else str(found.simplest.strategy),
+        "rows": [_row(e, found) for e in found.strategies],
+        "front": [_row(e, found) for e in found.pareto],
+        "front_by": "energy" if known_power else "memory",
+        "map": [{"tp": tp, "pp": pp, **_row(e, found)} for (tp, pp), e in found.by_mesh.items()],
+        "why": found.why(),
+        "nearest": None if found.nearest is None else _row(found.nearest, found),
+        "current": _current(current, found),
+    }
+
+
+def _row(e: Estimate, found: Search) -> dict[str, Any]:
+    best = found.best
+    value = objective_of(e, found.by)
+    tokens = e.workload.tokens
+    cost, joules = e.usd_per_million_tokens, e.joules_per_token
+    largest = max(e.exposed, key=lambda key: e.exposed[key])
+    return {
+        "strategy": str(e.strategy),
+        "step_seconds": e.step_seconds,
+        "rate": [e.tokens_per_second_per_accelerator, e.low, e.high],
+        "mfu": e.mfu,
+        "memory_bytes": e.memory_bytes,
+        "memory_capacity": e.memory_capacity,
+        "usd": None if cost is None or tokens is None else cost * tokens / 1e6,
+        "joules": None if joules is None or tokens is None else joules * tokens,
+        "joules_per_token": joules,
+        "exposed_share": e.exposed_share,
+        "exposed_most": TERM_NAMES.get(largest, largest.replace("_", " ")),
+        "gap": 0.0 if best is None else value / objective_of(best, found.by) - 1.0,
+        "tie": best is not None and is_tie(found, e),
+        "degrees": degrees(e.strategy),
+    }
+
+
+def degrees(s: Strategy) -> dict[str, Any]:
+    """The parts of a strategy, for columns and filters."""
+    names = (
+        "dp_replicate", "dp_shard", "sharding", "tp", "cp", "pp", "virtual_stages", "schedule",
+        "micro_batch", "recompute",
+    )  # fmt: skip
+    return {name: getattr(s, name) for name in names}
+
+
+def _current(current: Estimate | None, found: Search) -> dict[str, Any] | None:
+    """The plan of the page against the winner: what would change, and what it would gain."""
+    best = found.best
+    if current is None:
+        return None
+    told = _row(current, found)
+    told["feasible"] = current.feasible
+    if best is None:
+        return told
+    old, new = degrees(current.strategy), degrees(best.strategy)
+    told["changes"] = [[name, old[name], new[name]] for name in old if old[name] != new[name]]
+    told["why"] = why_slower(current, best, found.by)
+    return told

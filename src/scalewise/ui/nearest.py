@@ -1,0 +1,253 @@
+"""How close is this to anything that was measured? The nearest runs, and a grade.
+
+    near = nearest(index, e)          # the runs, their distance, the error of our prediction there
+    near["grade"]                     # "inside", "edge" or "outside"
+
+Distance is in doublings: of model size, accelerators, sequence, and of each degree of parallelism
+(half weight), with fixed additions for another chip, precision or kind of software. It says how far
+a prediction is from evidence, not how wrong it is; the error at the nearest runs is given beside.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import log2
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from scalewise.errors import ScalewiseError
+from scalewise.evidence.runs import Run, read_runs
+from scalewise.evidence.table import completed_plan
+from scalewise.evidence.validate import JUDGED_QUALITIES, judge
+
+if TYPE_CHECKING:
+    from scalewise.numeric import Array
+    from scalewise.step.result import Estimate
+
+INSIDE, EDGE = 2.0, 4.0
+"""Distances up to which a question lies inside the evidence, or at its edge. Chosen, not fitted: no
+relation between distance and error was measured."""
+
+SHOWN = 3
+
+ALIKE = 0.3
+"""Doublings of model size within which a run is drawn beside a curve."""
+
+OTHER_CHIP, OTHER_PRECISION, OTHER_STACK = 3.0, 1.5, 1.0
+"""Additions, in doublings: another architecture, precision or stack. Chosen as well."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run lies."""
+
+    row: int
+    """Of the table of runs."""
+    model: str
+    accelerator: str
+    accelerators: int
+    architecture: str
+    precision: str
+    stack: str
+    numbers: tuple[float, ...]
+    """Logarithms to the base of two: parameters, accelerators, sequence, tp, pp, cp."""
+
+
+WEIGHTS = (1.0, 1.0, 0.5, 0.5, 0.5, 0.5)
+
+
+@lru_cache(maxsize=1)
+def runs() -> list[Run]:
+    """The shipped runs."""
+    return read_runs()
+
+
+def places() -> list[Place]:
+    """Lay out every shipped run that can be predicted and counts in the headline."""
+    found = []
+    for row, run in enumerate(runs()):
+        if not run.dense or run.quality not in JUDGED_QUALITIES:
+            continue
+        try:
+            if not run.tokens_per_second:
+                continue
+            plan, stack = completed_plan(run)
+        except ScalewiseError:
+            continue
+        s = plan.strategy
+        found.append(
+            Place(
+                row=row,
+                model=plan.model.name,
+                accelerator=plan.cluster.accelerator.name,
+                accelerators=plan.cluster.accelerators,
+                architecture=plan.cluster.accelerator.architecture,
+                precision=s.precision or plan.workload.precision,
+                stack=stack.name,
+                numbers=_numbers(
+                    plan.model.parameters,
+                    plan.cluster.accelerators,
+                    plan.workload.sequence,
+                    s.tp,
+                    s.pp,
+                    s.cp,
+                ),
+            )
+        )
+    return found
+
+
+def _numbers(*values: float) -> tuple[float, ...]:
+    return tuple(log2(max(float(value), 1.0)) for value in values)
+
+
+class Index:
+    """All places as arrays."""
+
+    def __init__(self, found: list[Place]) -> None:
+        self.places = found
+        self.numbers: Array = np.array([place.numbers for place in found]).reshape(len(found), -1)
+
+    def distances(self, e: Estimate) -> Array:
+        """How far each run is from an estimate."""
+        s = e.strategy
+        here = np.array(
+            _numbers(
+                e.model.parameters, e.cluster.accelerators, e.workload.sequence, s.tp, s.pp, s.cp
+            )
+        )
+        away: Array = np.abs(self.numbers - here) @ np.array(WEIGHTS)
+        precision = s.precision or e.workload.precision
+        chip = e.cluster.accelerator.architecture
+        away = away + [
+            OTHER_CHIP * (place.architecture != chip)
+            + OTHER_PRECISION * (place.precision != precision)
+            + OTHER_STACK * (place.stack != e.stack.name)
+            for place in self.places
+        ]
+        return away
+
+
+def nearest(index: Index, e: Estimate) -> dict[str, Any]:
+    """The nearest runs, and the grade that follows from them.
+
+    Args:
+        index: All runs.
+        e: The estimate in question.
+    """
+    if not index.places:
+        return {
+            "grade": "outside",
+            "runs": [],
+            "words": "there are no measured runs to compare with",
+        }
+    away = index.distances(e)
+    # Repeats of one run say nothing new: one of each source, model and size.
+    shown: list[dict[str, Any]] = []
+    seen: set[tuple[Any, ...]] = set()
+    for place in np.argsort(away, kind="stable")[:200]:
+        here = index.places[int(place)]
+        run = runs()[here.row]
+        key = (run.source, here.model, here.accelerators)
+        if key in seen:
+            continue
+        seen.add(key)
+        shown.append(_told(run, here, float(away[place])))
+        if len(shown) == SHOWN:
+            break
+    least = shown[0]["distance"]
+    largest = max((p.accelerators for p in index.places), default=0)
+    grade = "inside" if least <= INSIDE else "edge" if least <= EDGE else "outside"
+    if e.cluster.accelerators > largest:
+        grade = "outside"
+    within = int(np.count_nonzero(away <= INSIDE))
+    return {"grade": grade, "runs": shown, "within": within, "words": _words(grade, least, within)}
+
+
+def overlay(index: Index, e: Estimate) -> dict[str, Any]:
+    """Measured runs of models of this size on this accelerator: dots for the curves.
+
+    Args:
+        index: All runs.
+        e: The estimate in question.
+    """
+    size, chip = log2(e.model.parameters), e.cluster.accelerator
+    flops = e.model.training_flops(e.workload.sequence, e.convention)
+    precision = e.strategy.precision or e.workload.precision
+    shown = []
+    for place in index.places:
+        near = abs(place.numbers[0] - size) <= ALIKE
+        if place.accelerator != chip.name or place.precision != precision or not near:
+            continue
+        run = runs()[place.row]
+        rate = run.tokens_per_second or 0.0
+        shown.append(
+            {
+                "id": run.id,
+                "source": run.source,
+                "model": place.model,
+                "accelerators": place.accelerators,
+                "sequence": run.count("seq_len"),
+                "strategy": run.framework,
+                "measured": rate,
+                "mfu": rate * flops / e.peak_flops,
+            }
+        )
+    return {"runs": shown, "words": f"models within {2**ALIKE - 1:.0%} of the size, same chip"}
+
+
+def _words(grade: str, least: float, within: int) -> str:
+    if grade == "inside":
+        return f"{within:,} measured runs within {INSIDE:g} doublings of this plan"
+    return f"the nearest measured run is {least:.1f} doublings away"
+
+
+def _told(run: Run, place: Place, distance: float) -> dict[str, Any]:
+    verdict = judge(run)
+    return {
+        "id": run.id,
+        "source": run.source,
+        "reference": run.text("source_ref"),
+        "framework": run.framework,
+        "model": place.model,
+        "accelerator": place.accelerator,
+        "accelerators": place.accelerators,
+        "strategy": verdict.strategy,
+        "measured": verdict.measured_tokens_per_second,
+        "predicted": verdict.predicted_tokens_per_second,
+        "error": verdict.error,
+        "distance": distance,
+    }
+
+
+def evidence_rows(first: int, last: int) -> list[dict[str, Any]]:
+    """Verdicts on some of the shipped runs, with what the page filters by."""
+    told = []
+    for run in runs()[first:last]:
+        verdict = judge(run)
+        told.append(
+            {
+                "id": verdict.id,
+                "source": verdict.source,
+                "reference": run.text("source_ref"),
+                "framework": run.framework,
+                "model": run.text("model"),
+                "parameters": run.number("params_total"),
+                "accelerator": run.text("accelerator"),
+                "accelerators": run.count("accelerators"),
+                "sequence": run.count("seq_len"),
+                "precision": run.text("precision"),
+                "strategy": verdict.strategy,
+                "stack": verdict.stack,
+                "status": verdict.status,
+                "judged": verdict.judged,
+                "measured": verdict.measured_tokens_per_second,
+                "predicted": verdict.predicted_tokens_per_second,
+                "low": verdict.low,
+                "high": verdict.high,
+                "error": verdict.error,
+                "reason": verdict.reason,
+            }
+        )
+    return told

@@ -1,0 +1,102 @@
+"""What does the browser get first? The page with its first answer in it, before any script ran.
+
+    render("model=llama-2-7b&n=256")        # HTML: the sentence reads without script
+
+The script finds the same answer as data beside it, so that nothing is asked twice. The chart
+library is the one inside the installed Plotly package: the page needs no network.
+"""
+
+from __future__ import annotations
+
+import gzip
+from functools import lru_cache
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from scalewise._version import __version__
+from scalewise.errors import ScalewiseError, require
+from scalewise.ui import api
+from scalewise.ui.answers import estimate_answer
+from scalewise.ui.state import from_query
+from scalewise.units import format_dollars, format_energy, format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+STATIC = Path(__file__).parent / "static"
+MOST_QUERY = 8192
+"""Characters of an address that are read."""
+
+
+def render(query: str) -> str:
+    """The page for an address."""
+    text = (STATIC / "index.html").read_text(encoding="utf-8")
+    first: dict[str, Any] = {"version": __version__}
+    try:
+        answer = estimate_answer(from_query(query[:MOST_QUERY]))
+        first["estimate"] = answer
+        spoken = sentence(answer)
+    except ScalewiseError as error:
+        first["refused"] = msgspec.to_builtins(api.refusal(error))
+        spoken = str(error)
+    # "<" cannot end the element it stands in when it is written as an escape.
+    data = msgspec.json.encode(first).decode().replace("<", "\\u003c")
+    text = text.replace("<!--sentence-->", escape(spoken)).replace("<!--first-->", data)
+    return text.replace("{{version}}", __version__)
+
+
+def sentence(answer: dict[str, Any]) -> str:
+    """The answer in one sentence."""
+    head, asked = answer["headline"], answer["question"]
+    if not head["feasible"]:
+        return f"{asked['strategy']} does not fit: {head['infeasible']}"
+    parts = [f"{format_seconds(head['step_seconds'][0])} per step"]
+    if head["days"] is not None:
+        parts.append(format_seconds(head["days"][0] * 86400.0))
+    if head["usd"] is not None:
+        parts.append(format_dollars(head["usd"][0]))
+    if head["joules"] is not None:
+        parts.append(format_energy(head["joules"][0]))
+    waits = format_percent(head["exposed_share"])
+    return f"{', '.join(parts)}; {waits} of the time waits on the network."
+
+
+def locked() -> str:
+    """The page of whoever has no token."""
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>scalewise</title>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'></head>"
+        "<body style='font: 16px/1.6 system-ui, sans-serif; max-width: 34rem; margin: 15vh auto; "
+        "padding: 0 1rem'><main><h1 style='font-size: 1.3rem'>This page is locked</h1>"
+        "<p>Open the address that <code>scalewise ui</code> printed in its terminal: it carries a "
+        "token that lets your browser in, and nobody else's.</p></main></body></html>"
+    )
+
+
+@lru_cache(maxsize=1)
+def _plotly() -> tuple[bytes, bytes]:
+    """Plotly's script, plain and compressed."""
+    offline: Any = require("plotly.offline", "ui")
+    text = offline.get_plotlyjs().encode()
+    return text, gzip.compress(text, 1)
+
+
+async def plotly_script(request: Request) -> Response:
+    """The chart library, from the installed package."""
+    import asyncio
+
+    from starlette.responses import Response
+
+    plain, small = await asyncio.to_thread(_plotly)
+    headers = {"cache-control": "max-age=604800"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        # Loopback is fast, but an exposed server may be far away.
+        local = request.client is not None and request.client.host in ("127.0.0.1", "::1")
+        if not local:
+            headers["content-encoding"] = "gzip"
+            return Response(small, 200, headers, "text/javascript")
+    return Response(plain, 200, headers, "text/javascript")

@@ -1,0 +1,71 @@
+"""A server in this process for questions, and a real one with a real browser for the page."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from scalewise.ui.guard import local_hosts
+from scalewise.ui.server import create
+
+TOKEN = "a-token-of-the-tests"
+PORT = 8765
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update",
+)  # fmt: skip
+SHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
+
+
+@pytest.fixture(scope="session")
+def app():
+    return create(token=TOKEN, hosts=local_hosts(PORT))
+
+
+@pytest.fixture(scope="session")
+def client(app):
+    with TestClient(app, base_url=f"http://127.0.0.1:{PORT}") as client:
+        client.headers["x-scalewise-token"] = TOKEN
+        yield client
+
+
+@pytest.fixture(scope="session")
+def ask(client):
+    def ask(path, **body):
+        response = client.post(f"/api/{path}", json=body)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    return ask
+
+
+@pytest.fixture(scope="session")
+def address():
+    """`scalewise ui` as a user starts it; ended as a user ends it."""
+    command = [sys.executable, "-m", "scalewise", "ui", "--no-open", "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    first = server.stdout.readline().strip()
+    assert first.startswith("http://127.0.0.1:"), server.stderr.read()
+    yield first
+    server.send_signal(signal.SIGINT)
+    _, talk = server.communicate(timeout=30)
+    assert server.returncode == 0, talk
+    assert "Traceback" not in talk, talk
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    assert path, "these tests need a browser: apt-get install chromium"
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()

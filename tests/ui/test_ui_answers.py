@@ -1,0 +1,241 @@
+"""What the views show is what the library says."""
+
+import math
+
+import pytest
+
+from scalewise.catalog import load_cluster
+from scalewise.explore.points import knee
+from scalewise.explore.scale import scale
+from scalewise.explore.search import search
+from scalewise.explore.sizes import Rule, parse_sizes
+from scalewise.explore.space import Limits
+from scalewise.model import load_model
+from scalewise.ui import assumptions, curves, found, nearest, steps
+from scalewise.ui.answers import estimate_answer, explain_answer, fits_answer
+from scalewise.ui.nouns import resolve
+from scalewise.ui.requests import Question, ScaleRequest, SearchRequest
+
+PINNED = Question(gpus="256", batch="1024", strategy="fsdp256-mb2")
+
+
+@pytest.fixture(scope="module")
+def told():
+    return estimate_answer(PINNED)
+
+
+def test_the_waterfall_adds_to_the_whole_step(told):
+    assert math.fsum(t["share"] for t in told["waterfall"]) == pytest.approx(1.0, abs=1e-12)
+    assert math.fsum(t["seconds"] for t in told["waterfall"]) == pytest.approx(
+        told["headline"]["step_seconds"][0]
+    )
+
+
+def test_memory_adds_to_the_total(told):
+    total = math.fsum(part["bytes"] for part in told["memory"])
+    assert total == pytest.approx(told["headline"]["memory_bytes"][0])
+
+
+def test_intervals_are_those_of_throughput(told):
+    head = told["headline"]
+    rate, low, high = head["rate"]
+    for key in ("step_seconds", "days", "usd", "joules"):
+        value, least, most = head[key]
+        assert least / value == pytest.approx(rate / high)
+        assert most / value == pytest.approx(rate / low)
+        assert least < value < most
+
+
+def test_run_totals_follow_from_the_rates(told):
+    head = told["headline"]
+    assert head["days"][0] == pytest.approx(head["tokens"] / head["tokens_per_second"][0] / 86400)
+    hours = head["days"][0] * 24
+    assert head["usd"][0] == pytest.approx(hours * head["usd_per_hour"])
+    assert head["joules"][0] == pytest.approx(hours * 3600 * head["facility_watts"])
+
+
+def test_hidden_and_exposed_make_up_the_load(told):
+    for each in told["hidden"]:
+        assert each["hidden"] + each["exposed"] == pytest.approx(each["seconds"])
+
+
+def test_levers_are_tried_before_they_are_told():
+    told = estimate_answer(Question(gpus="2048", batch="4096", strategy="fsdp2048-mb1"))
+    first = told["levers"]["found"][0]
+    again = estimate_answer(Question(gpus="2048", batch="4096", strategy=first["strategy"]))
+    old, new = told["headline"], again["headline"]
+    assert first["gain"] == pytest.approx(new["rate"][0] / old["rate"][0] - 1)
+    assert first["seconds"] == pytest.approx(old["step_seconds"][0] - new["step_seconds"][0])
+    assert first["usd"] == pytest.approx(old["usd"][0] - new["usd"][0])
+    assert first["joules"] == pytest.approx(old["joules"][0] - new["joules"][0])
+
+
+def test_infeasible_says_the_smallest_change_that_works():
+    told = estimate_answer(Question(model="llama-3-70b", gpus="8"))
+    assert not told["headline"]["feasible"]
+    first = told["remedies"][0]
+    assert first["words"].startswith("fits from 16 accelerators")
+    assert first["change"] == {"gpus": "16", "strategy": None}
+    again = estimate_answer(Question(model="llama-3-70b", gpus="16"))
+    assert again["headline"]["feasible"]
+
+
+def test_a_pinned_plan_that_does_not_fit_is_offered_another_on_the_same_accelerators():
+    told = estimate_answer(Question(gpus="8", batch="64", strategy="ddp8"))
+    assert told["remedies"][0]["change"] == {"strategy": None}
+
+
+def test_what_fits_next_is_where_it_stops():
+    told = fits_answer(PINNED)
+    strategy = f"fsdp256-mb{told['micro_batch']}"
+    batch = str(256 * told["micro_batch"])
+    last = resolve(Question(gpus="256", batch=batch, strategy=strategy)).estimate
+    more = f"fsdp256-mb{told['micro_batch'] + 1}"
+    batch = str(256 * (told["micro_batch"] + 1))
+    over = resolve(Question(gpus="256", batch=batch, strategy=more)).estimate
+    assert last.memory_bytes <= last.memory_capacity < over.memory_bytes
+    assert told["accelerators"] == 2
+
+
+def test_every_term_can_be_explained(told):
+    explained = {each["key"] for each in explain_answer(PINNED)["explained"]}
+    assert {term["key"] for term in told["waterfall"]} <= explained
+
+
+def test_curves_of_given_strategies_are_those_of_the_library():
+    request = ScaleRequest(question=PINNED, sizes="8..64", templates=("fsdp", "hsdp8"), knee=0.9)
+    told = curves.scale_answer(request)
+    rule = Rule(kind="strong", batch=1024, sequence=4096, precision="bf16",
+                tokens=20.0 * load_model("llama-2-7b").parameters)  # fmt: skip
+    cluster = load_cluster("dgx-h100", accelerators=64)
+    same = scale(load_model("llama-2-7b"), cluster, rule, ["fsdp", "hsdp8"], parse_sizes("8..64"))
+    for mine, theirs in zip(told["curves"], same.curves, strict=True):
+        assert [p["step_seconds"] for p in mine["points"]] == [
+            p.step_seconds for p in theirs.points
+        ]
+        assert [p["strategy"] for p in mine["points"]] == [p.strategy for p in theirs.points]
+    found_knees = [each for each in map(lambda c: knee(c, 0.9), same.curves) if each]
+    assert len(told["knees"]) == len(found_knees)
+
+
+def test_a_weak_curve_grows_its_batch():
+    told = curves.scale_answer(ScaleRequest(question=PINNED, sizes="8,16", kind="weak"))
+    assert [p["global_batch"] for p in told["curves"][0]["points"]] == [32, 64]
+    assert told["batch"] == 4.0
+
+
+def test_best_of_a_curve_is_the_strategy_of_the_estimate():
+    told = curves.scale_answer(ScaleRequest(sizes="64,256", templates=("best",)))
+    for point in told["curves"][0]["points"]:
+        one = estimate_answer(Question(gpus=str(point["accelerators"])))
+        assert one["question"]["strategy"] == point["strategy"]
+        assert one["headline"]["step_seconds"][0] == point["step_seconds"]
+
+
+def test_sizes_at_which_nothing_runs_say_why():
+    asked = Question(model="llama-3-70b")
+    told = curves.scale_answer(ScaleRequest(question=asked, sizes="4..32", templates=("best",)))
+    missing = {each["accelerators"]: each["reason"] for each in told["curves"][0]["missing"]}
+    assert set(missing) == {4, 8}
+    assert "fits" in missing[8]
+
+
+def test_the_search_view_is_the_search():
+    asked = Question(gpus="32", batch="64", strategy="fsdp32-mb1")
+    told = found.search_answer(SearchRequest(question=asked, top=5))
+    q = resolve(asked).nouns
+    same = search(q.model, q.cluster, q.workload, limits=Limits(overlap=(True,)), top=5)
+    assert [row["strategy"] for row in told["rows"]] == [str(e.strategy) for e in same.strategies]
+    assert told["examined"] == same.examined
+    assert sum(told["infeasible"].values()) + told["feasible"] == told["examined"]
+    assert told["rows"][0]["gap"] == 0.0
+    assert told["current"]["strategy"] == "fsdp32-mb1"
+    assert told["current"]["gap"] >= 0.0
+    assert len({(row["tp"], row["pp"]) for row in told["map"]}) == len(told["map"])
+
+
+def test_assumptions_move_what_they_say():
+    told = assumptions.assumptions_answer(PINNED)
+    rows = {row["key"]: row for row in told["rows"]}
+    assert rows["cluster.usd_per_hour"]["usd"][0] == pytest.approx(0.1)
+    assert rows["cluster.usd_per_hour"]["time"] == [0.0, 0.0]
+    assert rows["cluster.usd_per_hour"]["range"] == "$1.99 to $5.00 (2026-05)"
+    assert rows["cluster.pue"]["joules"][0] == pytest.approx(0.1)
+    peak = rows["accelerator.peak_flops.bf16"]
+    changed = Question(gpus="256", batch="1024", strategy="fsdp256-mb2",
+                       sets=(f"accelerator.peak_flops.bf16={1.1 * peak['value']}",))  # fmt: skip
+    old, new = resolve(PINNED).estimate, resolve(changed).estimate
+    assert peak["time"][0] == pytest.approx(new.step_seconds / old.step_seconds - 1)
+    assert all(row["source"] for row in told["rows"])
+
+
+def test_every_assumption_can_be_written_back_as_it_is_shown():
+    for row in assumptions.assumptions_answer(PINNED)["rows"]:
+        resolve(Question(gpus="256", batch="1024", sets=(f"{row['key']}={row['shown']}",)))
+
+
+def test_changed_assumptions_are_flagged():
+    asked = Question(sets=("cluster.pue=1.4",))
+    told = assumptions.assumptions_answer(asked)
+    assert [row["key"] for row in told["rows"] if row["changed"]] == ["cluster.pue"]
+    assert told["changed"] == ["cluster.pue = 1.4 (was 1.15)"]
+
+
+@pytest.fixture(scope="module")
+def index():
+    return nearest.Index(nearest.places())
+
+
+def test_a_measured_run_is_inside_the_evidence(index):
+    place = next(p for p in index.places if p.stack == "llm-foundry" and p.accelerators == 256)
+    run = nearest.runs()[place.row]
+    from scalewise.evidence.table import completed_plan
+    from scalewise.step.estimate import estimate
+
+    plan, stack = completed_plan(run)
+    e = estimate(plan.model, plan.cluster, plan.workload, plan.strategy, stack=stack)
+    told = nearest.nearest(index, e)
+    assert told["grade"] == "inside"
+    assert told["runs"][0]["distance"] == 0.0
+    assert len({(r["source"], r["model"], r["accelerators"]) for r in told["runs"]}) == 3
+
+
+@pytest.mark.parametrize(
+    ("question", "grade"),
+    [
+        (Question(), "inside"),
+        (Question(gpus="32768", batch="32768"), "outside"),
+        (Question(on="mi250x", model="llama-2-7b"), "outside"),
+    ],
+)
+def test_grades(index, question, grade):
+    assert nearest.nearest(index, resolve(question).estimate)["grade"] == grade
+
+
+def test_measured_dots_belong_to_the_chip_and_the_size(index):
+    told = nearest.overlay(index, resolve(Question()).estimate)
+    assert told["runs"]
+    assert {run["accelerators"] for run in told["runs"]} >= {8, 256}
+    assert all(run["measured"] > 0 and 0 < run["mfu"] < 1 for run in told["runs"])
+
+
+def test_the_timeline_ends_with_the_step():
+    import msgspec
+
+    told = msgspec.json.decode(steps.timeline_json(PINNED))
+    first = told["panels"][0]
+    assert first["high"] == pytest.approx(told["step_seconds"])
+    assert told["step_seconds"] == pytest.approx(told["estimate_seconds"], rel=0.02)
+    for panel in told["panels"]:
+        for row in panel["rows"]:
+            assert all(panel["low"] <= bar[0] <= bar[1] <= panel["high"] * (1 + 1e-9)
+                       for bar in row["bars"])  # fmt: skip
+
+
+def test_thin_bars_are_joined_until_few_are_left():
+    from scalewise.report.schedule import Bar
+
+    bars = [Bar(i * 1e-4, i * 1e-4 + 0.9e-4, "forward", "x") for i in range(10_000)]
+    kept = steps.thinned(bars, 1.0)
+    assert len(kept) <= steps.MOST_BARS
+    assert (kept[0].start, kept[-1].end) == (bars[0].start, bars[-1].end)

@@ -1,0 +1,331 @@
+"""The page in a real browser: it says what the API says, and everybody can use it."""
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+SHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
+
+VIEWS = {
+    "estimate": "#where .term",
+    "scale": "#curve .main-svg",
+    "search": "#ranking tbody tr",
+    "timeline": "#panels svg",
+    "evidence": "#near tbody tr",
+    "study": "#list .card",
+    "assumptions": "#rows tbody tr",
+}
+"""What must be there before a view counts as shown."""
+
+SIZES = {"desktop": (1280, 900), "large": (1920, 1080), "phone": (390, 844)}
+PATIENCE = 30_000
+
+
+class Visit:
+    """One browser window that was let in, and what went wrong in it."""
+
+    def __init__(self, browser, address, size="desktop", scheme="light"):
+        wide, tall = SIZES[size]
+        self.context = browser.new_context(
+            viewport={"width": wide, "height": tall}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(PATIENCE)
+        self.problems = []
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("console", self._heard)
+        self.elsewhere = []
+        self.page.on("request", self._asked)
+        self.base = address.split("/?")[0]
+        self.page.goto(address)
+
+    def _heard(self, message):
+        if message.type in ("error", "warning"):
+            self.problems.append(message.text)
+
+    def _asked(self, request):
+        web = urlsplit(request.url).scheme in ("http", "https")
+        if web and not request.url.startswith(self.base):
+            self.elsewhere.append(request.url)
+
+    def go(self, view, query=""):
+        self.page.goto(f"{self.base}/?view={view}&{query}")
+        self.page.wait_for_selector(VIEWS[view], state="attached")
+        return self.page
+
+    def api(self, path, body):
+        """What the API says, asked with the cookie of the page."""
+        response = self.context.request.post(f"{self.base}/api/{path}", data=body)
+        assert response.ok, response.text()
+        return response.json()
+
+    def close(self):
+        self.context.close()
+
+
+@pytest.fixture(scope="module")
+def windows(browser, address):
+    """One window for each size and scheme: opening them takes longer than what is looked at."""
+    opened = {}
+
+    def window(size, scheme):
+        if (size, scheme) not in opened:
+            opened[size, scheme] = Visit(browser, address, size, scheme)
+        return opened[size, scheme]
+
+    yield window
+    for each in opened.values():
+        each.close()
+
+
+@pytest.fixture
+def visit(browser, address):
+    visits = []
+
+    def open_(size="desktop", scheme="light"):
+        visits.append(Visit(browser, address, size, scheme))
+        return visits[-1]
+
+    yield open_
+    for each in visits:
+        each.close()
+        assert each.problems == []
+        assert each.elsewhere == [], "the page must work offline"
+
+
+def until(page, test, arg=None):
+    """Wait for a condition; a function, because the page's policy allows no eval of text."""
+    page.wait_for_function(f"(arg) => {test}", arg=arg)
+
+
+def settled(page):
+    """Wait until all charts are drawn that do not wait for a long answer."""
+    until(page, "!document.querySelector('.chart.waiting') || document.querySelector('#scatter')")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_loads_and_is_accessible(windows, view, scheme):
+    seen = windows("desktop", scheme)
+    page = seen.go(view)
+    settled(page)
+    found = Axe().run(page).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+    page.screenshot(path=SHOTS / f"{view}-1280-{scheme}.png")
+    assert (seen.problems, seen.elsewhere) == ([], [])
+
+
+@pytest.mark.parametrize("size", ["large", "phone"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_fits_its_window(windows, view, size):
+    seen = windows(size, "light" if size == "large" else "dark")
+    page = seen.go(view)
+    settled(page)
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= SIZES[size][0], "nothing may stick out to the right"
+    page.screenshot(path=SHOTS / f"{view}-{SIZES[size][0]}.png")
+    assert (seen.problems, seen.elsewhere) == ([], [])
+
+
+def headline(page):
+    return page.locator(".figure strong").first.inner_text()
+
+
+def test_the_answer_is_there_before_any_script(browser, address):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(address)
+    assert re.search(r"s per step, .* of the time waits on the network\.", page.inner_text("main"))
+    context.close()
+
+
+def test_the_slider_changes_the_numbers_to_what_the_api_says(visit):
+    seen = visit()
+    page = seen.go("estimate")
+    before = headline(page)
+    page.focus("#slider")
+    page.keyboard.press("ArrowRight")
+    until(page, "document.querySelector('.figure strong').textContent !== arg", before)
+    assert "n=512" in page.url
+    told = seen.api("estimate", {"gpus": "512", "seq": "4096", "batch": "1024"})
+    step = told["headline"]["step_seconds"][0]
+    assert headline(page) == f"{step * 1e3:.0f} ms"
+    assert page.input_value("[aria-label=Strategy]") == told["question"]["strategy"]
+    shares = page.locator("#where .fall:not(.thin) li:not(.total) .pc").all_inner_texts()
+    assert sum(float(text.split()[0]) for text in shares) == pytest.approx(100.0, abs=0.6)
+    # What moved, and by how much.
+    assert "accelerators 256 \u2192 512" in page.inner_text("#answer")
+    assert page.locator(".figure .delta").count() >= 3
+
+
+def test_a_shared_address_restores_the_state(visit):
+    first = visit()
+    page = first.go("scale")
+    page.get_by_label("Weak: batch grows").check(force=True)
+    page.get_by_label("MFU", exact=True).check(force=True)
+    page.fill("[aria-label=Accelerators]", "128")
+    page.keyboard.press("Enter")
+    until(page, "location.search.includes('n=128')")
+    until(page, "document.querySelector('#says').textContent.includes('128 \u2192 256')")
+    shared, said = page.url, page.inner_text("#says")
+    second = visit()
+    second.page.goto(shared)
+    until(second.page, "document.querySelector('#says')?.innerText === arg", said)
+    assert second.page.get_by_label("Weak: batch grows").is_checked()
+    assert second.page.get_by_label("MFU", exact=True).is_checked()
+    assert second.page.input_value("[aria-label=Accelerators]") == "128"
+
+
+def test_infeasible_input_shows_its_reason_and_a_way_out(visit):
+    page = visit().go("estimate", "model=llama-3-70b&n=8&batch=1024&seq=4096")
+    text = page.inner_text("#answer")
+    assert "Does not fit." in text
+    assert "GiB of 79.6 GiB" in text
+    page.get_by_role("button", name="Do that").first.click()
+    page.wait_for_selector(".figure strong")
+    assert "n=16" in page.url
+
+
+def test_a_wrong_word_is_told_at_its_field(visit):
+    seen = visit()
+    page = seen.go("estimate")
+    page.fill("[aria-label=Strategy]", "fsdp256-zz9")
+    page.keyboard.press("Tab")
+    page.wait_for_selector(".refused")
+    assert "zz9" in page.inner_text(".refused")
+    page.fill("[aria-label='Sequences per step']", "0")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[aria-label='Sequences per step'][aria-invalid]")
+    # A refused question is a 400, which the browser notes by itself.
+    assert all("400 (Bad Request)" in each for each in seen.problems)
+    seen.problems.clear()
+
+
+def test_names_are_found_as_people_type_them_and_powers_by_arrows(visit):
+    page = visit().go("estimate")
+    page.wait_for_load_state("networkidle")
+    page.fill("[aria-label=Model]", "llama 2 13")
+    page.keyboard.press("Enter")
+    until(page, "location.search.includes('model=llama-2-13b')")
+    page.focus("[aria-label=Accelerators]")
+    page.keyboard.press("ArrowUp")
+    until(page, "location.search.includes('n=512')")
+    page.keyboard.press("ArrowDown")
+    until(page, "location.search.includes('n=256')")
+
+
+def test_a_term_is_explained_with_formula_and_source(visit):
+    page = visit().go("estimate")
+    page.locator("#where .term").first.click()
+    page.wait_for_selector("dialog .formula")
+    text = page.inner_text("dialog")
+    assert "Source:" in text
+    assert "= " in text
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+
+
+def test_plans_are_pinned_and_compared(visit):
+    page = visit().go("estimate", "n=64&batch=512")
+    page.click("#pin-plan")
+    page.focus("#slider")
+    page.keyboard.press("ArrowRight")
+    until(page, "document.querySelectorAll('.compare thead th').length === 3")
+    until(page, "document.querySelector('.compare')?.innerText.includes('128 \u00d7')")
+    assert "pin=" in page.url
+    assert "64 \u00d7 dgx-h100" in page.inner_text(".compare")
+
+
+def test_a_changed_assumption_moves_every_view(visit):
+    seen = visit()
+    page = seen.go("assumptions")
+    field = page.get_by_label("Value of cluster.usd_per_hour")
+    field.fill("5.90")
+    field.press("Enter")
+    until(page, "location.search.includes('set=cluster.usd_per_hour')")
+    page.wait_for_selector("#rows tr.here")
+    page.click("#tabs a[data-view=estimate]")
+    page.wait_for_selector(".under .note")
+    told = seen.api(
+        "estimate", {"seq": "4096", "batch": "1024", "sets": ["cluster.usd_per_hour=5.90"]}
+    )
+    assert f"${told['headline']['usd'][0]:,.0f}" in page.inner_text("#answer")
+
+
+def test_data_and_figures_can_be_taken_away(visit):
+    page = visit().go("scale")
+    settled(page)
+    for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG"), ("CSV", b"curve,"), ("JSON", b"[")):
+        with page.expect_download() as caught:
+            page.get_by_role("button", name=re.compile(f"Save scale-.* as {kind}")).click()
+        content = caught.value.path().read_bytes()
+        assert content.startswith(start), kind
+    page.click("#share")
+    page.wait_for_selector("dialog pre")
+    assert "scalewise estimate llama-2-7b --on dgx-h100" in page.inner_text("dialog")
+
+
+def test_the_keyboard_is_enough(visit):
+    page = visit().go("estimate")
+    page.keyboard.press("2")
+    page.wait_for_selector(VIEWS["scale"], state="attached")
+    page.keyboard.press("3")
+    page.wait_for_selector(VIEWS["search"], state="attached")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Model"
+    page.keyboard.press("Escape")
+    page.go_back()
+    page.wait_for_selector(VIEWS["scale"], state="attached")
+
+
+def test_the_phone_has_its_inputs_in_a_sheet(visit):
+    page = visit(size="phone").go("estimate")
+    assert not page.is_visible("[aria-label=Accelerators]")
+    page.click(".brief")
+    page.fill("[aria-label=Accelerators]", "64")
+    page.keyboard.press("Enter")
+    until(page, "location.search.includes('n=64')")
+    page.screenshot(path=SHOTS / "sheet-390.png")
+    page.get_by_role("button", name="Show the answer").click()
+    assert not page.is_visible("[aria-label=Accelerators]")
+    assert "64" in page.inner_text(".brief")
+
+
+def test_numbers_paint_at_once_and_charts_soon(visit):
+    """Within the promise on a quiet machine; with room here, where tests share it."""
+    seen = visit()
+    page = seen.go("scale")
+    settled(page)
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert paint < 3000
+
+
+def test_scripts_stay_small():
+    import gzip
+
+    from scalewise.ui.page import STATIC
+
+    assert sum(len(gzip.compress(f.read_bytes())) for f in STATIC.glob("*.js")) < 100_000
+
+
+def test_evidence_is_data_to_look_through(visit):
+    page = visit().go("evidence", "framework=llm-foundry")
+    page.wait_for_selector("#scatter .main-svg", state="attached", timeout=90_000)
+    assert "predicted and judged" in page.inner_text("#stats")
+    before = page.inner_text("#stats dl")
+    page.select_option("#knobs select >> nth=0", "a100-sxm-80gb")
+    until(page, "document.querySelector('#stats dl').innerText !== arg", before)
+    assert "chip=a100-sxm-80gb" in page.url
+    page.select_option("#knobs select >> nth=1", "levanter")
+    until(page, "document.querySelector('#stats').innerText.includes('No run has all')")
+
+
+def test_a_study_runs_with_its_figures(visit):
+    page = visit().go("study")
+    page.get_by_role("button", name="Quick look at compare-clusters").click()
+    page.wait_for_selector("#answer-study .main-svg", state="attached", timeout=90_000)
+    assert "points in" in page.inner_text("#answer-study")
+    assert "study=compare-clusters" in page.url

@@ -1,0 +1,92 @@
+"""Processes that compute: stopped when nobody waits, renewed when one ends."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from scalewise.errors import ScalewiseError
+from scalewise.ui.work import Busy, Stopped, Workers, check, chunks
+
+
+def spin(slot, seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        check(slot, 1, 2)
+        time.sleep(0.005)
+    return os.getpid()
+
+
+def square(number):
+    return number * number
+
+
+def die(_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def workers():
+    with Workers(2) as workers:
+        workers.warm()
+        yield workers
+
+
+def test_work_is_done_elsewhere(workers):
+    ticket = workers.ticket()
+    assert ticket.run(spin, ticket.slot, 0.0) != os.getpid()
+    workers.close_ticket(ticket)
+
+
+def test_items_come_back_with_their_place(workers):
+    ticket = workers.ticket()
+    assert dict(ticket.map(square, [1, 2, 3, 4])) == {0: 1, 1: 4, 2: 9, 3: 16}
+    assert ticket.progress == 1.0
+    workers.close_ticket(ticket)
+
+
+def test_what_runs_is_stopped(workers):
+    ticket = workers.ticket()
+    future = ticket.submit(spin, ticket.slot, 60.0)
+    while ticket.progress == 0.0:
+        time.sleep(0.01)
+    assert ticket.progress == 0.5
+    start = time.monotonic()
+    workers.close_ticket(ticket)
+    with pytest.raises(Stopped):
+        future.result(timeout=10)
+    assert time.monotonic() - start < 2.0
+
+
+def test_a_place_is_used_again_only_when_its_last_job_ended(workers):
+    free = len(workers._free)
+    ticket = workers.ticket()
+    future = ticket.submit(spin, ticket.slot, 60.0)
+    workers.close_ticket(ticket)
+    with pytest.raises((Stopped, Exception)):
+        future.result(timeout=10)
+    deadline = time.monotonic() + 5
+    while len(workers._free) < free and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(workers._free) == free
+
+
+def test_a_worker_that_ends_is_replaced(workers):
+    ticket = workers.ticket()
+    with pytest.raises(ScalewiseError, match="a worker ended"):
+        ticket.run(die, 0)
+    assert ticket.run(square, 7) == 49
+    workers.close_ticket(ticket)
+
+
+def test_more_tickets_than_places_are_refused(workers):
+    taken = [workers.ticket() for _ in range(len(workers._free))]
+    with pytest.raises(Busy):
+        workers.ticket()
+    for ticket in taken:
+        workers.close_ticket(ticket)
+
+
+def test_chunks_cover_all():
+    assert list(chunks(5, 2)) == [(0, 2), (2, 4), (4, 5)]
