@@ -5,6 +5,9 @@ import re
 
 import pytest
 
+from measure_jobs import record
+from scalewise.measure.records import append
+
 HEADER = (
     "id,source,accelerator,accelerators,layers,hidden,heads,ffn_hidden,gated_mlp,vocab,seq_len,"
     "global_batch,micro_batch,dp_shard,sharding,recompute,framework,"
@@ -201,3 +204,17 @@ def test_terms_and_refits_are_those_of_the_closed_forms(run, other):
     result = run("validate", "--engine", "timeline", other)
     assert result.exit_code == 2
     assert "neither --choices nor --leave-one-source-out" in result.stderr
+
+
+def test_a_folder_of_records_is_read_as_runs(run, tmp_path):
+    append(tmp_path / "train.jsonl", record())
+    result = run("validate", str(tmp_path), "--json")
+    assert result.exit_code == 0, result.stderr
+    (row,) = json.loads(result.stdout)["rows"]
+    # 8 sequences of 32 tokens on 2 devices in 0.2 s, the median after a step of warm-up.
+    assert row["measured_tokens_per_second"] == pytest.approx(8 * 32 / 0.2 / 2)
+    assert row["source"] == "measured"
+    assert row["predicted_tokens_per_second"] > 0
+    refused = run("validate", str(tmp_path), "--leave-one-source-out")
+    assert refused.exit_code == 2
+    assert "needs a table with several sources" in refused.stderr

@@ -6,7 +6,9 @@ import re
 import pytest
 from studies import SMALL
 
+from measure_jobs import record
 from scalewise.evidence.runs import Run
+from scalewise.measure.records import append
 from scalewise.report.study_data import COLUMNS, study_csv, study_parquet
 from scalewise.report.study_report import drawings_of, write_report
 from scalewise.report.study_style import drawing_of
@@ -228,3 +230,11 @@ def test_measured_collectives_belong_to_experiments_of_their_kind(tmp_path):
         "bus_bandwidth": pytest.approx(63 / 64 * 2**20 / 1e-4),
     }
     assert [mark for mark in marks_of(weak, [], rows) if not mark.published] == []
+
+
+def test_records_can_be_laid_over_figures(tmp_path):
+    append(tmp_path / "train.jsonl", record())
+    (found,) = read_overlays([str(tmp_path)])
+    assert found.source == "measured"
+    assert found.tokens_per_second == pytest.approx(8 * 32 / 0.2 / 2)
+    assert read_overlays([str(tmp_path / "train.jsonl")])[0].source == "measured"

@@ -60,12 +60,15 @@ def validate(
 
     FILE is a CSV with the columns of the shipped table (id, source, accelerator, accelerators,
     layers, hidden, ..., tokens_per_second_per_accelerator); blank cells mean "not stated".
-    Without FILE the shipped published runs are judged.
+    Without FILE the shipped published runs are judged. A folder of records of `scalewise measure`
+    (or a .jsonl file of them) is read as runs.
     """
     from scalewise.cli.common import show, to_json, write
     from scalewise.errors import InputError, did_you_mean
     from scalewise.evidence.runs import read_runs
     from scalewise.evidence.validate import validate as judge_all
+    from scalewise.measure.records import holds_records, read_records
+    from scalewise.measure.rows import runs_of
 
     if explained and left_out:
         raise InputError(
@@ -79,7 +82,15 @@ def validate(
             "refits are those of the closed forms",
             hint="leave --engine out",
         )
-    runs = read_runs(file)
+    if file is not None and holds_records(file):
+        if left_out:
+            raise InputError(
+                "--leave-one-source-out needs a table with several sources, not records",
+                hint="leave it out",
+            )
+        runs = runs_of(read_records(file, kind="train").records)
+    else:
+        runs = read_runs(file)
     known = {run.source for run in runs}
     for name in source:
         if name not in known:

@@ -144,6 +144,12 @@ def files_of(path: str | Path) -> list[Path]:
     return [given]
 
 
+def holds_records(path: str | Path) -> bool:
+    """Whether a path looks like records: a folder, or a file of JSON lines; other tables do not."""
+    where = Path(path).expanduser()
+    return where.is_dir() or where.suffix == ".jsonl"
+
+
 def read_records(*paths: str | Path, kind: str | None = None) -> Found:
     """Read records from files and folders.
 

@@ -20,6 +20,8 @@ from scalewise.catalog import load_cluster
 from scalewise.errors import InputError
 from scalewise.evidence.collectives import Collective, read_collectives
 from scalewise.evidence.runs import Run, UnsupportedError, read_runs
+from scalewise.measure.records import holds_records, read_records
+from scalewise.measure.rows import runs_of
 from scalewise.model import Model, load_model
 from scalewise.study.files import Experiment
 from scalewise.study.measures import Value
@@ -56,12 +58,16 @@ class Mark:
 def read_overlays(paths: Iterable[str]) -> list[Measured]:
     """Read tables of runs, or of timings of collectives: those have a column `op`.
 
+    A folder, or a file that ends in `.jsonl`, holds records of `scalewise measure`.
+
     Raises:
         InputError: If one cannot be read.
     """
     found: list[Measured] = []
     for path in paths:
-        if "op" in _header(path):
+        if holds_records(path):
+            found += runs_of(read_records(path, kind="train").records)
+        elif "op" in _header(path):
             found += read_collectives(path)[0]
         else:
             found += read_runs(path)
