@@ -25,7 +25,7 @@ def test_help_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     first, second = done.stderr.strip().splitlines()
     assert first == "0 []"
-    assert second == "['scalewise.cli.main']"
+    assert second == "['scalewise.cli.lazy', 'scalewise.cli.main']"
     for name in main.COMMANDS:
         assert f"\n  {name} " in done.stdout
 

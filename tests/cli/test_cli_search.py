@@ -27,7 +27,7 @@ def test_a_table_and_what_became_of_the_rest(run):
     assert re.search(r"[\d,]+ strategies tried, [\d,]+ can run\.", result.stdout)
     assert f"To launch {best.group(1)}: data-parallel replicas" in result.stdout
     assert "memory: the fullest rank does not fit" in result.stdout
-    assert "Chosen for you: sequence 4,096 tokens (--seq)" in result.stdout
+    assert "Chosen for you\n  sequence 4,096 tokens (--seq)" in result.stdout
 
 
 def test_json(run):

@@ -13,25 +13,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from scalewise._version import __version__
-from scalewise.errors import InputError, ScalewiseError, did_you_mean
-
-
-class Entry(NamedTuple):
-    """Where a command lives, and what `--help` says about it without importing it."""
-
-    module: str
-    """Module that holds it."""
-    attribute: str
-    """Name of the click command in that module."""
-    help: str
-    """One line."""
-
+from scalewise.cli.lazy import Entry, LazyGroup
+from scalewise.errors import ScalewiseError
 
 _HERE = "scalewise.cli."
 
@@ -60,38 +48,8 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
-class LazyGroup(click.Group):
-    """A group that imports a command when it is invoked, and turns errors into sentences."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands without importing any."""
-        del ctx
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command."""
-        del ctx
-        if cmd_name not in COMMANDS:
-            return None
-        entry = COMMANDS[cmd_name]
-        command = getattr(import_module(entry.module), entry.attribute)
-        assert isinstance(command, click.Command)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Add a did-you-mean to click's own refusal."""
-        word = args[0]
-        if word not in COMMANDS and not word.startswith("-") and not ctx.resilient_parsing:
-            raise InputError(f"there is no command `{word}`", hint=did_you_mean(word, COMMANDS))
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Print the table of commands from what is known without importing them."""
-        del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+class CommandLine(LazyGroup):
+    """All commands; what goes wrong in one becomes a sentence."""
 
     def main(
         self,
@@ -105,7 +63,7 @@ class LazyGroup(click.Group):
         """Run, and exit with a code that scripts can rely on."""
 
         def run() -> Any:
-            return super(LazyGroup, self).main(
+            return super(CommandLine, self).main(
                 args,
                 prog_name or "scalewise",
                 complete_var,
@@ -183,7 +141,9 @@ def _drop_stdout() -> None:
 
 @click.group(
     "scalewise",
-    cls=LazyGroup,
+    cls=CommandLine,
+    entries=COMMANDS,
+    unknown="there is no command `{}`",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: scalewise estimate llama-2-7b --on dgx-h100 --gpus 2048",
 )

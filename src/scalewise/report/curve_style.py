@@ -151,3 +151,19 @@ def crossover_marks(curves: Curves) -> list[Mark]:
             )
         )
     return marks
+
+
+# The same words, as matplotlib says them.
+PAPER_DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+PAPER_MARKERS = {
+    "circle": "o",
+    "square": "s",
+    "diamond": "D",
+    "triangle-up": "^",
+    "cross": "P",
+    "x": "X",
+}
+INK = "#333333"
+"""Of text and axes on paper."""
+DOTS = 160
+"""Per inch, of PNG."""

@@ -22,26 +22,12 @@ WIDTH, ROW_HEIGHT = 12.5, 3.7
 """Inches."""
 COLUMNS = 3
 """Panels beside each other."""
-DOTS = 160
-"""Per inch, of PNG."""
 TICKS = 13
 """Most sizes that are named under an axis."""
 TITLE = 110
 """Characters of a line of the title."""
 CAPTION = 190
 """Characters of a line under the panels."""
-
-# The words of `curve_style`, as matplotlib says them.
-_DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
-_MARKERS = {
-    "circle": "o",
-    "square": "s",
-    "diamond": "D",
-    "triangle-up": "^",
-    "cross": "P",
-    "x": "X",
-}
-_INK = "#333333"
 
 
 def curves_image(curves: Curves, kind: Literal["svg", "png"], *, share: float = KNEE) -> bytes:
@@ -59,13 +45,13 @@ def curves_image(curves: Curves, kind: Literal["svg", "png"], *, share: float = 
     page = io.BytesIO()
     settings = {
         "svg.fonttype": "path", "svg.hashsalt": "scalewise", "font.size": 9.5,
-        "axes.edgecolor": "#888888", "axes.labelcolor": _INK, "text.color": _INK,
-        "xtick.color": _INK, "ytick.color": _INK,
+        "axes.edgecolor": "#888888", "axes.labelcolor": style.INK, "text.color": style.INK,
+        "xtick.color": style.INK, "ytick.color": style.INK,
     }  # fmt: skip
     with mpl.rc_context(settings):
         figure = curves_drawing(curves, share=share)
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        figure.savefig(page, format=kind, dpi=DOTS, metadata=metadata)
+        figure.savefig(page, format=kind, dpi=style.DOTS, metadata=metadata)
     return page.getvalue()
 
 
@@ -141,8 +127,8 @@ def _by_rows(count: int, columns: int) -> list[int]:
 def _draw_curve(axis: Any, panel: style.Panel, each: style.Drawn) -> None:
     sizes, values = panel.values(each.curve)
     axis.plot(
-        sizes, values, color=each.colour, linestyle=_DASHES[each.dash],
-        marker=_MARKERS[each.marker], markersize=4, linewidth=1.5, label=each.name,
+        sizes, values, color=each.colour, linestyle=style.PAPER_DASHES[each.dash],
+        marker=style.PAPER_MARKERS[each.marker], markersize=4, linewidth=1.5, label=each.name,
     )  # fmt: skip
     if panel is style.THROUGHPUT:
         points = each.curve.feasible
@@ -161,7 +147,7 @@ def _draw_marks(axis: Any, curves: Curves, share: float) -> None:
             axis.plot(
                 [mark.accelerators for mark in marks], [mark.value for mark in marks],
                 linestyle="none", marker=shape, markersize=10, markerfacecolor=face,
-                markeredgecolor=_INK, markeredgewidth=0.9, zorder=5, label=name,
+                markeredgecolor=style.INK, markeredgewidth=0.9, zorder=5, label=name,
             )  # fmt: skip
     for mark in {mark.accelerators: mark for mark in crossed}.values():
         axis.annotate(
@@ -189,6 +175,6 @@ def _finish(axis: Any, panel: style.Panel, curves: Curves) -> None:
     axis.set_ylim(1.05 * low if low < 0.0 else 0.0, 1.05 * high if high > 0.0 else 1.0)
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     if low < 0.0:
-        axis.axhline(0.0, color=_INK, linewidth=0.8)
+        axis.axhline(0.0, color=style.INK, linewidth=0.8)
     axis.grid(alpha=0.2)
     axis.spines[["top", "right"]].set_visible(False)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scalewise.explore.search import MOST_TIES, Search
+from scalewise.report.tables import can_draw_blocks, sentences
 from scalewise.step.estimate import NEAR_TIE
 
 if TYPE_CHECKING:
@@ -65,8 +66,7 @@ def print_search(found: Search, console: Console, *, chosen: Sequence[str] = ())
     console.print(f"\n{found.examined:,} strategies tried, {found.feasible:,} can run.")
     for reason, count in sorted(found.infeasible.items(), key=lambda item: -item[1]):
         console.print(f"  {count:>12,}  {reason}")
-    if chosen:
-        console.print("\nChosen for you: " + "; ".join(chosen) + ".", soft_wrap=True)
+    sentences(console, "Chosen for you", chosen)
 
 
 def headline(found: Search) -> str:
@@ -101,7 +101,7 @@ def print_ranking(rows: list[Estimate], console: Console, *, ties: int) -> None:
     drawn = console.width >= longest + 60 + BAR_WIDTH
     if drawn:
         table.add_column("where the step goes", no_wrap=True)
-    blocks = console.encoding.lower().startswith("utf")
+    blocks = can_draw_blocks(console)
     slowest = max(e.step_seconds for e in rows)
     for place, e in enumerate(rows):
         price, watts = e.usd_per_million_tokens, e.watts_per_accelerator

@@ -13,6 +13,7 @@ from typing import Any
 
 from scalewise._version import __version__
 from scalewise.errors import require
+from scalewise.report import curve_style as style
 from scalewise.report.study_style import Drawing, Panel, Trace
 from scalewise.study.measures import Value
 
@@ -22,23 +23,11 @@ ROW_HEIGHT = 3.5
 """Inches of one row of panels."""
 COLUMNS = 3
 """Panels beside each other."""
-DOTS = 160
-"""Per inch, of PNG."""
 LETTERS = 150
 """Characters across the figure at the size of the legend."""
 TICKS = 10
 """Most values named under an axis."""
 
-_DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
-_MARKERS = {
-    "circle": "o",
-    "square": "s",
-    "diamond": "D",
-    "triangle-up": "^",
-    "cross": "P",
-    "x": "X",
-}
-_INK = "#333333"
 _PALE, _DEEP = "#f3ead3", "#00224e"
 
 
@@ -55,15 +44,15 @@ def study_images(drawing: Drawing) -> dict[str, bytes]:
     mpl: Any = require("matplotlib", "plot")
     settings = {
         "svg.fonttype": "path", "svg.hashsalt": "scalewise", "font.size": 9,
-        "axes.edgecolor": "#888888", "axes.labelcolor": _INK, "text.color": _INK,
-        "xtick.color": _INK, "ytick.color": _INK,
+        "axes.edgecolor": "#888888", "axes.labelcolor": style.INK, "text.color": style.INK,
+        "xtick.color": style.INK, "ytick.color": style.INK,
     }  # fmt: skip
     images: dict[str, bytes] = {}
     with mpl.rc_context(settings):
         figure = _drawn(drawing)
         for ending, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
             page = io.BytesIO()
-            figure.savefig(page, format=ending, dpi=DOTS, metadata=metadata)
+            figure.savefig(page, format=ending, dpi=style.DOTS, metadata=metadata)
             # Laid out once: the second file takes half the time.
             figure.set_layout_engine("none")
             images[ending] = page.getvalue()
@@ -139,8 +128,8 @@ def _lines(
         xs = _places(drawing, trace.xs)
         thin = thinning(place, len(panel.traces))
         (line,) = axis.plot(
-            xs, trace.ys, color=trace.colour, linestyle=_DASHES[trace.dash],
-            marker=_MARKERS[trace.marker], markersize=4 * thin, linewidth=1.4 * thin,
+            xs, trace.ys, color=trace.colour, linestyle=style.PAPER_DASHES[trace.dash],
+            marker=style.PAPER_MARKERS[trace.marker], markersize=4 * thin, linewidth=1.4 * thin,
         )  # fmt: skip
         handles.setdefault(trace.name, line)
         if trace.low and len(trace.low) == len(xs):
@@ -247,7 +236,7 @@ def _map(figure: Any, axis: Any, drawing: Drawing, panel: Panel) -> None:
             dark = value is not None and value > low + 0.5 * (high - low)
             axis.text(
                 right, up, "-" if value is None else _short(value), ha="center", va="center",
-                fontsize=8, color="white" if dark else _INK,
+                fontsize=8, color="white" if dark else style.INK,
                 fontweight="bold" if value == high else "normal",
             )  # fmt: skip
     axis.set_xticks(range(len(drawing.xs)), [drawing.x.show(x) for x in drawing.xs])
