@@ -41,6 +41,8 @@ MODELS = ("tiny", "tiny-19m", "tiny-65m")
 STRATEGIES = ("ddp2", "fsdp2", "tp2", "pp2-ga4")
 RANKS = 2
 NAME = "this-machine"
+SIZES = "64KiB..16MiB"
+"""From a norm's weights to a bucket of gradients: what steps of these models send."""
 TARGET = 0.15
 
 
@@ -94,8 +96,8 @@ def train_beside_itself(job: TrainJob, folder: Path, device: str, launch: int) -
             done.result()
 
 
-def calibrate(folder: Path, device: str, sequence: int, steps: int, launches: int) -> MachineFit:
-    """Measure what a calibration needs, and fit."""
+def measure_machine(folder: Path, device: str, sequence: int, steps: int, launches: int) -> None:
+    """Measure what a calibration needs."""
     plans = [
         plan_kernels(load_model(m), parse_strategy(s), sequence=sequence, dtype="fp32")
         for m, s in product(MODELS, ("mb1", "tp2-mb1"))
@@ -103,9 +105,8 @@ def calibrate(folder: Path, device: str, sequence: int, steps: int, launches: in
     say("kernels")
     sweep("kernel", join_plans(plans), folder, device)
     say("collectives")
-    sizes = sizes_of("64KiB..64MiB")
     plan = CollectivePlan(
-        ops=["all_gather", "reduce_scatter", "all_reduce", "send_recv"], sizes=sizes,
+        ops=["all_gather", "reduce_scatter", "all_reduce", "send_recv"], sizes=sizes_of(SIZES),
         group_sizes=[RANKS],
     )  # fmt: skip
     sweep("collective", plan, folder, device)
@@ -113,7 +114,6 @@ def calibrate(folder: Path, device: str, sequence: int, steps: int, launches: in
         say(f"{model} on one device, launch {launch}")
         job = job_of(model, "ddp1-mb1", sequence=sequence, steps=steps, trace=False)
         train_beside_itself(job, folder, device, launch)
-    return MachineFit(NAME).fit(gather(read_records(folder).records))
 
 
 def say(text: str) -> None:
@@ -139,20 +139,19 @@ def main() -> int:
     device, _ = choose_device("cpu")
     calibration, judged = given.records / "calibration", given.records / "judged"
     catalog = given.records / "catalog"
-    if given.fit_only:
-        fit = MachineFit(NAME).fit(gather(read_records(calibration).records))
-    else:
-        fit = calibrate(calibration, device, given.sequence, given.steps, given.launches)
+    if not given.fit_only:
+        measure_machine(calibration, device, given.sequence, given.steps, given.launches)
+        for launch, model, strategy in product(range(1, given.launches + 1), MODELS, STRATEGIES):
+            say(f"{model} {strategy}, launch {launch}")
+            job = job_of(model, strategy, sequence=given.sequence, steps=given.steps, trace=True)
+            train(job, judged, device, launch)
+    # Nothing of the steps that are judged goes into the fit.
+    fit = MachineFit(NAME).fit(gather(read_records(calibration).records))
     for constant in fit.constants_:
         print(f"{constant.name:<26} {constant.value:.4g} {constant.unit} (x/: "
               f"{constant.spread:.2f}, {constant.source})")  # fmt: skip
     for path in write_machine(fit, catalog):
         say(f"wrote {path}")
-    if not given.fit_only:
-        for launch, model, strategy in product(range(1, given.launches + 1), MODELS, STRATEGIES):
-            say(f"{model} {strategy}, launch {launch}")
-            job = job_of(model, strategy, sequence=given.sequence, steps=given.steps, trace=True)
-            train(job, judged, device, launch)
     comparison = judge(judged, catalog)
     show(lambda out: print_comparison(comparison, out))
     return 0 if comparison.median_error <= TARGET else 1

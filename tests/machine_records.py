@@ -36,7 +36,11 @@ TRUTH = {
     "scale_out_rate": 0.8e9,
     "call_seconds": 4e-4,
     "all_reduce_factor": 0.7,
+    "scatter_factor": 1.9,
+    "gemm_fill": 4.0,
 }
+
+LINKS = ("scale_out_rate", "call_seconds", "all_reduce_factor", "scatter_factor")
 
 WHERE = Environment(
     device="cpu",
@@ -106,7 +110,7 @@ def collective_rows(noise=0.0, seed=1, truth=TRUTH, sizes=None):
     """Timings of collectives between two ranks."""
     draw = random.Random(seed)
     links = LinkRates(domain=1)
-    links.values_ = {k: truth[k] for k in ("scale_out_rate", "call_seconds", "all_reduce_factor")}
+    links.values_ = {k: truth[k] for k in LINKS}
     rows = []
     for op in ("all_gather", "reduce_scatter", "all_reduce"):
         for size in sizes or [2**i for i in range(16, 27)]:

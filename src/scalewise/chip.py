@@ -36,6 +36,10 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     link_efficiency: float = 0.8
     """Share of one-way scale-up bandwidth that a ring reaches (A100 0.78, H100 0.81, B200 0.76)."""
 
+    gemm_fill: float = 128.0
+    """Depth at which a tile of a product begins to pay, elements (GPUs: fitted on FSDP step times,
+    146 x/: 1.7); next to none on CPUs."""
+
     interval: tuple[float, float] = (1.0, 1.0)
     """What the chip adds to the 80 % interval of the stack, as factors."""
 

@@ -205,6 +205,11 @@ class Fabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Exponent with which the NICs of one domain add up for one group: 1 if all of them work."""
     latency_factor: float = 1.0
     """Calibrated factor on the hop latencies of NCCL's model."""
+    scatter_factor: float = 1.0
+    """Bytes that a reduce-scatter moves over those of a ring; Gloo has none of its own and runs an
+    all-reduce, which moves twice as many."""
+    all_reduce_factor: float = 1.0
+    """The same for an all-reduce, where it is faster or slower than two passes of a ring."""
     description: str = ""
     """What it is, one line."""
     notes: str = ""

@@ -18,13 +18,16 @@ import numpy as np
 from scalewise.evidence.parameters import Parameter
 from scalewise.evidence.robust import Key, learn
 from scalewise.numeric import Array
-from scalewise.physics.compute import attention_seconds, gemm_seconds
+from scalewise.physics.compute import K_FILL, attention_seconds, gemm_seconds
 
 SCALE = 0.08
 """Residual (log) at which a row starts to count less: repeats of a kernel scatter by that much."""
 
 PRIOR_SPREAD = 1.0
 """Log spread of beliefs: a factor of e around the first guess, so that rows decide."""
+
+WIDE = 2.0
+"""The same for the depth of a tile's fill, which is 128 on GPUs and next to nothing on CPUs."""
 
 BACKWARD_WORK = 2.5
 
@@ -73,7 +76,17 @@ def predict_row(row: Mapping[str, Any], v: Mapping[str, float], units: float) ->
     kernel, memory = row["kernel"], v["memory_rate"]
     if kernel == "gemm":
         m, n, k = (float(row[key]) for key in "mnk")
-        return float(gemm_seconds(m, n, k, rate=v["gemm_flops"], units=units, memory_rate=memory))
+        return float(
+            gemm_seconds(
+                m,
+                n,
+                k,
+                rate=v["gemm_flops"],
+                units=units,
+                memory_rate=memory,
+                fill=v.get("gemm_fill", K_FILL),
+            )
+        )
     if kernel == "sdpa":
         work, length = attention_work(row), float(row["seq_len"])
         seconds = attention_seconds(work, rate=v["attention_forward_flops"], sequence=length)
@@ -100,14 +113,17 @@ def predict_rows(rows: Sequence[Mapping[str, Any]], v: Mapping[str, float], unit
         shapes = [[float(row[key]) for key in "mnk"] for row in rows if row["kernel"] == "gemm"]
         m, n, k = np.array(shapes).T
         rate, memory = v["gemm_flops"], v["memory_rate"]
-        seconds[gemms] = gemm_seconds(m, n, k, rate=rate, units=units, memory_rate=memory)
+        fill = v.get("gemm_fill", K_FILL)
+        seconds[gemms] = gemm_seconds(
+            m, n, k, rate=rate, units=units, memory_rate=memory, fill=fill
+        )
     for place in np.flatnonzero(~gemms).tolist():
         seconds[place] = predict_row(rows[place], v, units)
     return seconds
 
 
 _NEEDS = {
-    "gemm": ("gemm_flops", "memory_rate"),
+    "gemm": ("gemm_flops", "memory_rate", "gemm_fill"),
     "sdpa": ("attention_forward_flops", "attention_backward_flops"),
     "hbm_stream_copy": ("memory_rate",),
     "block_elementwise": ("memory_traffic",),
@@ -142,7 +158,8 @@ class KernelRates:
         first = _first_guess(known)
         parameters: dict[Key, Parameter] = {
             ("chip", "", name): Parameter(
-                name=name, scope="chip", prior=value, spread=PRIOR_SPREAD,
+                name=name, scope="chip", prior=value,
+                spread=WIDE if name == "gemm_fill" else PRIOR_SPREAD,
                 low=value / 100.0, high=value * 100.0,
             )
             for name, value in first.items()
@@ -185,6 +202,7 @@ def _first_guess(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     guess["attention_forward_flops"] = fastest("sdpa", lambda r: float(r["tflops"]) * 1e12)
     guess["attention_backward_flops"] = guess["attention_forward_flops"]
     guess["launch_seconds"] = 1e-5
+    guess["gemm_fill"] = K_FILL
     needed = {name for row in rows for name in _NEEDS[row["kernel"]]}
     return {name: value for name, value in guess.items() if name in needed and value > 0.0}
 

@@ -105,6 +105,7 @@ def _shares(learned: Learned, accelerator: Accelerator) -> Calibration:
         "memory_efficiency": min(rates["memory_rate"] / accelerator.memory_bandwidth, 1.0),
         "interval": (1.0, 1.0),
         "calibrated": True,
+        "gemm_fill": rates.get("gemm_fill", base.gemm_fill),
         "fitted_on": learned.fitted_on,
     }
     if "attention_forward_flops" in rates:
@@ -137,6 +138,8 @@ def cluster_of(learned: Learned, accelerator: Accelerator) -> tuple[Fabric, Clus
             "hop_seconds": links.get("hop_seconds", 0.0),
             "call_seconds": links.get("call_seconds", 0.0),
             "efficiency": 1.0,
+            "scatter_factor": links.get("scatter_factor", 1.0),
+            "all_reduce_factor": links.get("all_reduce_factor", 1.0),
             "congestion": 0.0 if on_cpu else base.congestion,
             "rail_scaling": 1.0,
             "latency_factor": 1.0,
@@ -179,7 +182,6 @@ def stack_of(learned: Learned) -> Stack:
         return msgspec.structs.replace(base, name=learned.name, fitted_on="generic eager stack")
     hidden = learned.overlap if learned.overlap is not None else 0.0
     on_cpu = data.kind == "cpu"
-    factor = learned.links.get("all_reduce_factor", 1.0)
     changes: dict[str, Any] = {
         "name": learned.name,
         "devices": "any",
@@ -196,8 +198,7 @@ def stack_of(learned: Learned) -> Stack:
         "gradient_bytes": 0.0,
         "step_seconds": 0.0,
         "straggler": 0.0,
-        # An all-reduce that costs less or more than two gathers is bytes saved or added.
-        "reduce_bytes": 4.0 / learned.width * factor,
+        "reduce_bytes": 4.0 / learned.width,
         # On a CPU the host is the device: its launches are in the kernels' times.
         "host_layer_seconds": 0.0 if on_cpu else base.host_layer_seconds,
         "largest_run": data.ranks,

@@ -37,7 +37,15 @@ ATTENTION_HALF_SEQUENCE = 400.0
 
 
 def gemm_seconds(
-    m: Num, n: Num, k: Num, *, rate: Num, units: Num, memory_rate: Num, element_bytes: Num = 2.0
+    m: Num,
+    n: Num,
+    k: Num,
+    *,
+    rate: Num,
+    units: Num,
+    memory_rate: Num,
+    element_bytes: Num = 2.0,
+    fill: Num = K_FILL,
 ) -> Num:
     """Return the time of C[m, n] = A[m, k] B[k, n].
 
@@ -53,6 +61,7 @@ def gemm_seconds(
         units: Compute units (SMs) that work in parallel; 1 where waves do not exist (TPU).
         memory_rate: Bytes/s that memory sustains.
         element_bytes: Bytes per operand element.
+        fill: Pipeline fill of one tile along K, elements.
 
     Returns:
         Seconds; never below the time to move operands and result through memory once.
@@ -63,8 +72,8 @@ def gemm_seconds(
     tile_m, tile_n = TILE_M.reshape(shape), TILE_N.reshape(shape)
     wave = 2.0 * tile_m * tile_n / TILE_EFFICIENCY.reshape(shape) * units / rate
     tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n)
-    whole = np.ceil(tiles / units) * (k + K_FILL)
-    parts = np.ceil(tiles * split / units) * (k / split + K_FILL)
+    whole = np.ceil(tiles / units) * (k + fill)
+    parts = np.ceil(tiles * split / units) * (k / split + fill)
     best = np.minimum.reduce(wave * np.minimum(whole, parts), axis=0)
     traffic = (element_bytes * (m * k + k * n) + 2.0 * (m * n)) / memory_rate
     result: Num = np.maximum(best, traffic) + KERNEL_SECONDS

@@ -125,6 +125,9 @@ class Case:
     protocol: Array
     algorithm: Array
     in_switch: Array
+    scatter_factor: Array
+    all_reduce_factor: Array
+    gemm_fill: Array
 
     # The software stack.
     attention_forward_rate: Array
@@ -342,6 +345,9 @@ def _cluster_numbers(cluster: Cluster, stack: Stack, chip: Calibration) -> dict[
         "latency_factor": cluster.fabric.latency_factor,
         "protocol": _index(cluster.protocol, PROTOCOLS),
         "algorithm": _index(cluster.algorithm, ALGORITHMS),
+        "scatter_factor": cluster.fabric.scatter_factor,
+        "all_reduce_factor": cluster.fabric.all_reduce_factor,
+        "gemm_fill": chip.gemm_fill,
         "in_switch": accelerator.architecture in ("hopper", "blackwell"),
         "unfused_attention": stack.attention_kernel == "unfused",
     }

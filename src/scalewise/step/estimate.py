@@ -305,6 +305,9 @@ def choose_stack(
     kind, note = cluster.accelerator.kind, None
     if stack is None:
         stack = "generic-eager" if compiled is False else DEFAULT_STACKS[kind]
+        if knows("stacks", cluster.name):
+            # A calibrated machine has software of its own name.
+            stack = cluster.name
         note = f"software stack {stack}"
     if isinstance(stack, Stack):
         software = stack

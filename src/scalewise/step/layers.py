@@ -73,6 +73,7 @@ def product_seconds(case: Case) -> Array:
         stacked(*depths, *columns, *rows, hidden, vocab, tokens),
         rate=stacked(*(case.rate,) * 12, *(case.rate16,) * 3),
         units=case.units,
+        fill=case.gemm_fill,
         memory_rate=case.memory_rate,
         element_bytes=stacked(*(case.matmul_bytes,) * 12, *(half,) * 3),
     )

@@ -26,10 +26,14 @@ def layer_seconds(case: Case) -> tuple[Num, Num]:
     split = case.sequence_parallel > 0.0
     none = np.zeros_like(buffer)
     gather = gather_seconds(buffer, group, wires) if split.any() else none
-    reduce = none if split.all() else all_reduce_seconds(buffer, group, wires)
-    forward = np.where(split, 4.0 * gather, 2.0 * reduce)
+    scatter = gather_seconds(case.scatter_factor * buffer, group, wires) if split.any() else none
+    reduce: Num = none
+    if not split.all():
+        reduce = all_reduce_seconds(case.all_reduce_factor * buffer, group, wires)
+    both = 2.0 * gather + 2.0 * scatter
+    forward = np.where(split, both, 2.0 * reduce)
     again = np.where(case.gathers_kept > 0.0, 0.0, 2.0 * gather)
-    backward = np.where(split, 4.0 * gather + again, 2.0 * reduce)
+    backward = np.where(split, both + again, 2.0 * reduce)
     repeated = np.where(case.recompute == 2.0, forward, 0.0)
     return forward, backward + repeated
 
