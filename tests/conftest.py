@@ -1,4 +1,4 @@
-"""Hypothesis profiles: the same examples every time unless somebody asks for more.
+"""Hypothesis profiles: the same examples every time unless somebody asks for more. And a Slurm.
 
 HYPOTHESIS_PROFILE=thorough pytest tests/step      # 600 random examples of each property
 """
@@ -6,6 +6,8 @@ HYPOTHESIS_PROFILE=thorough pytest tests/step      # 600 random examples of each
 import os
 
 from hypothesis import HealthCheck, settings
+
+from slurm_cluster import loopback, slurm_cluster  # noqa: F401 - fixtures of every folder
 
 # A test run must not depend on luck, nor on how busy the machine is.
 settings.register_profile(

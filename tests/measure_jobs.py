@@ -19,6 +19,13 @@ SMALL = Model(name="small", layers=4, hidden=64, heads=4, kv_heads=2, ffn=128, v
 TIED = Model(name="tied", layers=4, hidden=64, heads=4, kv_heads=2, ffn=128, vocab=256, tied=True)
 
 
+def model_file(folder):
+    """Write a model of no size; its path, for a command line."""
+    file = folder / "mine.toml"
+    file.write_text("layers = 2\nhidden = 64\nheads = 4\nkv_heads = 2\nffn = 128\nvocab = 256\n")
+    return str(file)
+
+
 def job(strategy, *, model=SMALL, **changes):
     """Four steps of eight sequences of 32 tokens; SGD, because AdamW forgives a wrong scale."""
     fields = {

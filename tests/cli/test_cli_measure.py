@@ -5,7 +5,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from measure_jobs import record
+from measure_jobs import model_file, record
 from scalewise.cli import measure_train
 from scalewise.cli.measure import KINDS
 from scalewise.errors import InputError
@@ -14,21 +14,15 @@ from scalewise.measure.metrics import summarise
 from scalewise.measure.records import append, read_records
 from scalewise.report.measured import print_summaries
 
-MODEL = """
-layers = 2
-hidden = 64
-heads = 4
-kv_heads = 2
-ffn = 128
-vocab = 256
-"""
+COMMON = {
+    "--on", "--device", "--threads", "--timeout", "-o", "--output", "--json", "--slurm", "--nodes",
+    "--ranks-per-node", "--partition", "--time", "--slurm-script",
+}  # fmt: skip
 
 
 @pytest.fixture
 def model(tmp_path):
-    file = tmp_path / "mine.toml"
-    file.write_text(MODEL)
-    return str(file)
+    return model_file(tmp_path)
 
 
 @pytest.fixture
@@ -82,9 +76,23 @@ def test_flags_of_train_are_the_promised_ones(run):
     names = {name for option in measure_train.train.params for name in option.opts}
     assert names == {
         "model", "--strategy", "--sweep", "--steps", "--warmup", "--launches", "--seq", "--batch",
-        "--precision", "--compile", "--trace", "--text", "--on", "--device", "--timeout", "-o",
-        "--output", "--json",
+        "--precision", "--compile", "--trace", "--text", *COMMON,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        ("collectives", {"--ops", "--sizes", "--group-sizes", "--placement"}),
+        ("kernels", {"--model", "--strategy", "--seq", "--precision"}),
+    ],
+)
+def test_flags_of_sweeps_are_the_promised_ones(kind, own):
+    from importlib import import_module
+
+    command = getattr(import_module(KINDS[kind].module), kind)
+    names = {name for option in command.params for name in option.opts}
+    assert names == {*own, "--ranks", "--iters", *COMMON}
 
 
 def test_unknown_kinds_get_a_hint(run):
@@ -105,6 +113,7 @@ def test_nothing_of_torch_is_imported_before_it_is_needed():
     code = (
         "import sys\nfrom scalewise.cli import measure_train\n"
         "from scalewise.measure import job, launch, machine, metrics, order, power, records, rows\n"
+        "from scalewise.measure import left, slurm, slurm_rank, slurm_script, sweeps\n"
         "print([m for m in sys.modules if m.split('.')[0] in ('torch', 'pynvml')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -245,7 +254,7 @@ def test_two_real_ranks_from_the_command_line(run, model, tmp_path):
     pytest.importorskip("torch", reason="needs the extra `measure`")
     result = run(
         "measure", "train", model, "--strategy", "fsdp2", "--steps", "4", "--warmup", "1",
-        "--seq", "16", "--trace", "-o", str(tmp_path / "records"), "--json",
+        "--seq", "16", "--threads", "3", "--trace", "-o", str(tmp_path / "records"), "--json",
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     (summary,) = json.loads(result.stdout)["summaries"]
@@ -258,6 +267,8 @@ def test_two_real_ranks_from_the_command_line(run, model, tmp_path):
     (found,) = read_records(tmp_path / "records").records
     assert len(found.results["step_seconds"]) == len(found.results["losses"]) == 4
     assert found.environment.backend == "gloo"
+    assert found.environment.threads == 3
+    assert found.environment.nodes == []
     assert found.environment.versions["torch"].startswith("2.")
     assert [c["name"] for c in found.results["trace"]["collectives"]] != []
     assert len(list((tmp_path / "records" / "traces" / found.id).glob("rank*.json.gz"))) == 2

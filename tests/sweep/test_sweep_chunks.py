@@ -12,6 +12,7 @@ from scalewise.sweep import chunks
 from scalewise.sweep.chunks import Results, read_results, run_chunk, write_results
 from scalewise.sweep.slurm import Job, SlurmOptions, _Array
 from scalewise.sweep.store import Store
+from scalewise.sweep.submit import Queue
 from scalewise.sweep.work import Outcome, Work, compute, record_of
 
 
@@ -75,7 +76,7 @@ def store(tmp_path):
 def silent(monkeypatch):
     """A cluster on which nothing runs any more; what would be submitted is listed."""
     submitted = []
-    monkeypatch.setattr(_Array, "alive", lambda self: set())
+    monkeypatch.setattr(Queue, "look", lambda self: {})
     monkeypatch.setattr(_Array, "submit", lambda self, jobs: submitted.extend(jobs))
     return submitted
 

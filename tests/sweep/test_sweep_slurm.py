@@ -24,6 +24,7 @@ from scalewise.sweep import slurm as on_slurm
 from scalewise.sweep.run import run, run_all
 from scalewise.sweep.slurm import SlurmOptions, chunk_size, script
 from scalewise.sweep.store import Store
+from scalewise.sweep.submit import QUEUE_FAILURES
 from scalewise.sweep.work import Work
 
 # The machine that plays two nodes shares one file system, so nothing needs time to show up.
@@ -235,7 +236,7 @@ def test_a_silent_controller_is_borne_for_a_while(tmp_path, monkeypatch):
     with Store(tmp_path / "s.db") as store:
         work = Work.of(square)
         array = on_slurm._Array(work, [("k", Number(1))], store, SlurmOptions(), print)
-        for _ in range(on_slurm.QUEUE_FAILURES):
+        for _ in range(QUEUE_FAILURES):
             assert array.mend() == []
         with pytest.raises(ScalewiseError, match="squeue failed 21 times in a row"):
             array.mend()

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from scalewise.cli.measure_options import Where
+from scalewise.cli.measure_sweeps import place_of, sweep_options, take
 from scalewise.errors import InputError
 
 CPU_SIZES, GPU_SIZES = "1KiB..64MiB", "1KiB..1GiB"
@@ -19,35 +21,22 @@ CPU_SIZES, GPU_SIZES = "1KiB..64MiB", "1KiB..1GiB"
 @click.option("--ops", metavar="A,B", default="all_gather,reduce_scatter,all_reduce,send_recv",
               show_default=True, help="Also: broadcast, all_to_all.")  # fmt: skip
 @click.option("--sizes", metavar="A..B", help="Doubling, or a list. [1KiB..1GiB; CPUs: ..64MiB]")
-@click.option("--ranks", metavar="N", help="Processes. [all GPUs, or all cores]")
 @click.option("--group-sizes", metavar="N,M", help="Members of a group. [2, 4, ... all ranks]")
 @click.option("--placement", metavar="P", default="packed,spread", show_default=True,
               help="Neighbours (packed), or far apart (spread).")  # fmt: skip
-@click.option("--iters", default=20, show_default=True, help="Samples of each size, at most.")
-@click.option("--on", metavar="NAME", help="What the devices are, for the catalog. [found out]")
-@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where. [GPUs, if any]")
-@click.option("--timeout", metavar="T", default="30min", show_default=True, help="Of the launch.")
-@click.option("-o", "--output", metavar="PATH", default="records", show_default=True,
-              help="Folder or .jsonl file that the record is added to.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
-def collectives(*, timeout: str, output: str, on: str | None, as_json: bool, **flags: Any) -> None:
+@sweep_options
+def collectives(*, where: Where, **flags: Any) -> None:
     """Time collectives between the devices that are here, in the shape of nccl-tests.
 
     NCCL between GPUs, Gloo between CPUs. All groups of one size call at the same time, as they do
     in training. The record keeps every sample; the table shows medians.
     """
     from scalewise.cli.common import show, to_json
-    from scalewise.cli.measure_sweeps import take
-    from scalewise.measure.launch import choose_device
-    from scalewise.units import parse
 
-    device, count = choose_device(flags["device"])
-    ranks = int(parse(flags["ranks"], "count")) if flags["ranks"] else max(count, 2)
+    device, ranks = place_of(where, flags["ranks"], least=2)
     plan = plan_of(flags, device, ranks)
-    record, file = take(
-        "collective", plan, device=device, ranks=ranks, on=on, timeout=timeout, output=output
-    )
-    if as_json:
+    record, file = take("collective", plan, where, device=device, ranks=ranks)
+    if where.as_json:
         click.echo(to_json({"rows": record.results["rows"], "beside": record.results["beside"],
                             "warnings": record.warnings, "records": file}))  # fmt: skip
         return

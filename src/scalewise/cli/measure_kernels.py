@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from scalewise.cli.measure_options import Where
+from scalewise.cli.measure_sweeps import place_of, sweep_options, take
 from scalewise.cli.measure_train import CPU_SEQUENCE, GPU_SEQUENCE
 
 CPU_MODEL, GPU_MODEL = "tiny", "llama-2-7b"
@@ -22,29 +24,20 @@ CPU_MODEL, GPU_MODEL = "tiny", "llama-2-7b"
               help="How they are split: tp, cp and micro batch count.")  # fmt: skip
 @click.option("--seq", metavar="N", help="Tokens per sequence. [4096 on GPUs, 256 on CPUs]")
 @click.option("--precision", metavar="P", help="bf16 or fp32. [bf16 on GPUs, fp32 on CPUs]")
-@click.option("--ranks", metavar="N", help="Devices that work at once. [all GPUs, or all cores]")
-@click.option("--iters", default=20, show_default=True, help="Samples of each kernel, at most.")
-@click.option("--on", metavar="NAME", help="What the devices are, for the catalog. [found out]")
-@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where. [GPUs, if any]")
-@click.option("--timeout", metavar="T", default="30min", show_default=True, help="Of the launch.")
-@click.option("-o", "--output", metavar="PATH", default="records", show_default=True,
-              help="Folder or .jsonl file that the record is added to.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
-def kernels(*, timeout: str, output: str, on: str | None, as_json: bool, **flags: Any) -> None:
+@sweep_options
+def kernels(*, where: Where, **flags: Any) -> None:
     """Time matrix products, attention, memory-bound work, loss, optimizer and launches.
 
     All devices work at the same time, as in training: what they share, they share here too.
     """
     from scalewise.cli.common import show, to_json
-    from scalewise.cli.measure_sweeps import take
     from scalewise.measure.job import check_precision
     from scalewise.measure.kernel_plan import join_plans, plan_kernels
-    from scalewise.measure.launch import choose_device
     from scalewise.model import load_model
     from scalewise.strategy import parse_strategy
     from scalewise.units import parse
 
-    device, count = choose_device(flags["device"])
+    device, ranks = place_of(where, flags["ranks"])
     gpu = device == "cuda"
     sequence = flags["seq"]
     plan = join_plans([
@@ -58,11 +51,8 @@ def kernels(*, timeout: str, output: str, on: str | None, as_json: bool, **flags
         )
         for name in flags["models"] or ((GPU_MODEL if gpu else CPU_MODEL),)
     ])  # fmt: skip
-    ranks = int(parse(flags["ranks"], "count")) if flags["ranks"] else count
-    record, file = take(
-        "kernel", plan, device=device, ranks=ranks, on=on, timeout=timeout, output=output
-    )
-    if as_json:
+    record, file = take("kernel", plan, where, device=device, ranks=ranks)
+    if where.as_json:
         rows = record.results["rows"]
         click.echo(to_json({"rows": rows, "warnings": record.warnings, "records": file}))
         return

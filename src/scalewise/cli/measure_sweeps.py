@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from scalewise.cli.measure_options import Where, measure_options
 from scalewise.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,51 +17,73 @@ if TYPE_CHECKING:
     from scalewise.measure.records import Record
     from scalewise.measure.sweeps import Kind
 
+SWEEP_OPTIONS = (
+    click.option("--ranks", metavar="N", help="Processes at once. [all GPUs, or all cores]"),
+    click.option("--iters", default=20, show_default=True, help="Samples of each, at most."),
+    measure_options,
+)
+
+
+def sweep_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of sweeps to a command; where to run is one argument, `where`."""
+    for option in reversed(SWEEP_OPTIONS):
+        command = option(command)
+    return command
+
+
+def place_of(where: Where, asked: str | None, *, least: int = 1) -> tuple[Device, int]:
+    """What a sweep runs on, and with how many ranks.
+
+    Args:
+        where: As typed.
+        asked: Ranks, as typed, if they were.
+        least: Ranks when nobody says, at least.
+
+    Raises:
+        InputError: If there are not so many devices, or nobody has said how many.
+    """
+    from scalewise.measure.launch import check_room
+    from scalewise.units import parse_count
+
+    device, count = where.devices()
+    if asked is None and count is None:
+        raise InputError(
+            "how many ranks a node takes is not known here",
+            hint="say --ranks-per-node, or --ranks",
+        )
+    ranks = parse_count(asked) if asked is not None else max(count or 1, least)
+    if ranks < 1:
+        raise InputError(f"--ranks {ranks} must be at least 1", hint="leave it out")
+    if not where.on_slurm:
+        check_room(device, ranks, count or 1, f"--ranks {ranks}")
+    return device, ranks
+
 
 def take(
-    what: Kind,
-    plan: msgspec.Struct,
-    *,
-    device: Device,
-    ranks: int,
-    on: str | None,
-    timeout: str,
-    output: str,
+    what: Kind, plan: msgspec.Struct, where: Where, *, device: Device, ranks: int
 ) -> tuple[Record, str]:
-    """Run a sweep on the devices that are here.
+    """Run a sweep on the devices that are here, or on a cluster.
 
     Args:
         what: Which kind.
         plan: What to time.
-        device: Where.
-        ranks: Processes.
-        on: What the devices are, if the user says.
-        timeout: Of the launch, with its unit.
-        output: Folder or file for the record.
+        where: Where, how long, and where the record goes.
+        device: See `place_of`.
+        ranks: See `place_of`.
 
     Returns:
         The record that was written, and the file it is in.
 
     Raises:
-        InputError: If there are fewer GPUs than ranks.
         LaunchError: If a rank fails.
     """
     import msgspec
 
-    from scalewise.cli.measure_train import _accelerator
-    from scalewise.measure.launch import choose_device, threads_for
     from scalewise.measure.machine import idle_warnings
-    from scalewise.measure.records import file_of, new_id, read_records
+    from scalewise.measure.records import new_id, read_records
     from scalewise.measure.sweeps import SweepLauncher, SweepOrder
-    from scalewise.units import parse
 
-    if ranks < 1 or (device == "cuda" and ranks > choose_device(device)[1]):
-        raise InputError(
-            f"--ranks {ranks} is not what this machine has: {choose_device(device)[1]} GPUs"
-            if ranks > 0
-            else f"--ranks {ranks} must be at least 1"
-        )
-    file = file_of(output, what)
+    file = where.file(what)
     order = SweepOrder(
         what=what,
         plan=msgspec.to_builtins(plan),
@@ -67,11 +91,17 @@ def take(
         id=new_id(),
         records=str(file),
         device=device,
-        accelerator=_accelerator(on),
-        threads=threads_for(device, ranks),
-        warnings=list(idle_warnings()),
+        accelerator=where.accelerator(),
+        threads=where.threads_of(device, ranks),
+        warnings=[] if where.on_slurm else list(idle_warnings()),
     )
-    click.echo(f"{what}s on {ranks} x {device} ...", err=True)
-    SweepLauncher(timeout=parse(timeout, "seconds"), logs=file.parent / "logs").run(order)
+    if where.on_slurm:
+        made, _, problem = where.run_on_slurm([order])
+        if problem is not None:
+            raise problem
+    else:
+        click.echo(f"{what}s on {ranks} x {device} ...", err=True)
+        SweepLauncher(timeout=where.launch_seconds(), logs=file.parent / "logs").run(order)
+        made = {order.id}
     found = read_records(file, kind=what).records
-    return next(record for record in found if record.id == order.id), str(file)
+    return next(record for record in found if record.id in made), str(file)

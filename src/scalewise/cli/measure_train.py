@@ -3,23 +3,27 @@
     scalewise measure train llama-2-7b --strategy fsdp8-mb2 --steps 60
     scalewise measure train tiny --sweep strategy=ddp2,fsdp2,tp2,pp2 --launches 3
 
-One launch of torchrun per point and repetition. Repetitions go round all points rather than staying
-with one, so that a machine that gets slower does not make one strategy look slow.
+One launch per point and repetition, by torchrun here or by Slurm elsewhere. Repetitions go round
+all points rather than staying with one, so that a machine that gets slower does not make one
+strategy look slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from scalewise.cli.measure_options import Problem, Where, measure_options
 from scalewise.errors import InputError, ScalewiseError, did_you_mean
 
 if TYPE_CHECKING:
     from scalewise.measure.job import Device, TrainJob
     from scalewise.measure.metrics import Summary
+    from scalewise.measure.order import Order
 
 AXES = ("model", "strategy", "seq", "batch", "precision", "compile")
 """What --sweep can vary."""
@@ -46,50 +50,50 @@ FAILED = 1
 @click.option("--compile", "compiled", is_flag=True, help="Put blocks through torch.compile.")
 @click.option("--trace", is_flag=True, help="Profile further steps: exposed communication.")
 @click.option("--text", metavar="FILE", help="Train on the bytes of a file. [synthetic tokens]")
-@click.option("--on", metavar="NAME", help="What the devices are, for their peaks. [found out]")
-@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where. [GPUs, if any]")
-@click.option("--timeout", metavar="T", default="30min", show_default=True, help="Of a launch.")
-@click.option("-o", "--output", metavar="PATH", default="records", show_default=True,
-              help="Folder or .jsonl file that records are added to.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
-def train(*, timeout: str, output: str, launches: int, as_json: bool, **flags: Any) -> int:
+@measure_options
+def train(*, where: Where, launches: int, **flags: Any) -> int:
     """Train MODEL for a few steps, as a strategy says, and time every step.
 
     Runs on the GPUs of this machine (NCCL), or on its CPUs (Gloo), one process per device.
     Every launch becomes a record with all samples; the table shows medians without warm-up.
     """
     from scalewise.cli.common import show, to_json
-    from scalewise.measure.launch import LocalLauncher, choose_device
-    from scalewise.measure.records import file_of
-    from scalewise.units import parse
+    from scalewise.measure.launch import check_room
 
-    device, count = choose_device(flags["device"])
-    points = list(points_of(flags, device, count))
+    device, count = where.devices()
+    # On a cluster all ranks that were asked for, here one core where there is no GPU.
+    kind = "fsdp" if device == "cuda" else "ddp"
+    ranks = count if where.on_slurm or device == "cuda" else 1
+    points = list(points_of(flags, device, None if ranks is None else f"{kind}{ranks}"))
     if launches < 1:
-        raise InputError(f"--launches {launches} must be at least 1")
-    file = file_of(output, "train")
-    launcher = LocalLauncher(timeout=parse(timeout, "seconds"), logs=file.parent / "logs")
-    made, failures = measure_all(
-        points, launcher, str(file), device=device, accelerator=_accelerator(flags["on"]),
-        launches=launches,
-    )  # fmt: skip
-    summaries = summaries_of(str(file), made)
-    if as_json:
-        click.echo(to_json({"summaries": summaries, "failures": failures, "records": str(file)}))
+        raise InputError(f"--launches {launches} must be at least 1", hint="leave it out for one")
+    if not where.on_slurm:
+        for job in points:
+            check_room(device, job.ranks, count or 1, f"strategy {job.strategy}")
+    file = str(where.file("train"))
+    wanted = orders_of(points, where, file, device=device, launches=launches)
+    made, failures, problem = (
+        where.run_on_slurm(list(wanted)) if where.on_slurm else measure_all(wanted, where)
+    )
+    summaries = summaries_of(file, made)
+    if where.as_json:
+        click.echo(to_json({"summaries": summaries, "failures": failures, "records": file}))
     else:
         from scalewise.report.measured import print_summaries
 
-        show(lambda out: print_summaries(summaries, failures, str(file), out))
+        show(lambda out: print_summaries(summaries, failures, file, out))
+    if problem is not None:
+        raise problem
     return FAILED if failures else 0
 
 
-def points_of(flags: dict[str, Any], device: Device, count: int) -> Iterator[TrainJob]:
+def points_of(flags: dict[str, Any], device: Device, default: str | None) -> Iterator[TrainJob]:
     """Every job that was asked for, checked.
 
     Args:
         flags: As typed.
         device: Where they will run.
-        count: GPUs here, or cores.
+        default: The strategy when nobody says; None where it cannot be told.
 
     Raises:
         InputError: If one of them cannot run, before any is started.
@@ -112,13 +116,8 @@ def points_of(flags: dict[str, Any], device: Device, count: int) -> Iterator[Tra
             "precision": flags["precision"],
             "compile": "true" if flags["compiled"] else "false",
         } | dict(zip(axes, values, strict=True))
-        job = job_from(asked, flags, device, count)
+        job = job_from(asked, flags, device, default)
         check_job(job, device)
-        if device == "cuda" and job.ranks > count:
-            raise InputError(
-                f"strategy {job.strategy} needs {job.ranks} GPUs, but there are {count} here",
-                hint="take a smaller strategy, or --device cpu",
-            )
         yield job
 
 
@@ -143,7 +142,9 @@ def axes_of(sweep: Sequence[str]) -> dict[str, list[str]]:
     return axes
 
 
-def job_from(asked: dict[str, Any], flags: dict[str, Any], device: Device, count: int) -> TrainJob:
+def job_from(
+    asked: dict[str, Any], flags: dict[str, Any], device: Device, default: str | None
+) -> TrainJob:
     """One job, with everything that was not said chosen."""
     from scalewise.cli.inputs import FILL
     from scalewise.measure.job import TrainJob, check_precision
@@ -152,7 +153,13 @@ def job_from(asked: dict[str, Any], flags: dict[str, Any], device: Device, count
     from scalewise.units import parse
 
     on_gpu = device == "cuda"
-    strategy = parse_strategy(asked["strategy"] or (f"fsdp{count}" if on_gpu else "ddp1"))
+    chosen = asked["strategy"] or default
+    if chosen is None:
+        raise InputError(
+            "how many ranks a node takes is not known here",
+            hint="say --strategy, for example fsdp128-mb2, or --ranks-per-node",
+        )
+    strategy = parse_strategy(chosen)
     per_step = strategy.micro_batch * strategy.data_parallel
     micro_steps = strategy.accumulation or (FILL * strategy.pp if strategy.pp > 1 else 1)
     batch = asked["batch"]
@@ -173,76 +180,85 @@ def job_from(asked: dict[str, Any], flags: dict[str, Any], device: Device, count
         precision=check_precision(asked["precision"] or strategy.precision
                                   or ("bf16" if on_gpu else "fp32")),
         steps=steps,
-        warmup=min(10, max(1, steps // 4)) if warmup is None else warmup,
+        # A single step is its own warm-up, but it is what was asked for.
+        warmup=max(0, min(10, max(1, steps // 4), steps - 1)) if warmup is None else warmup,
         trace_steps=TRACE_STEPS if flags["trace"] else 0,
         compile=compiled,
-        text=flags["text"],
+        # Ranks may run in another folder than the one in which this was typed.
+        text=None if flags["text"] is None else str(Path(flags["text"]).expanduser().absolute()),
     )  # fmt: skip
 
 
-def _accelerator(name: str | None) -> str | None:
-    """The accelerator that was named, directly or by a cluster of it."""
-    if name is None:
-        return None
-    from scalewise.catalog import load_cluster
+def orders_of(
+    points: Sequence[TrainJob], where: Where, records: str, *, device: Device, launches: int
+) -> Iterator[Order]:
+    """One order for each point and repetition, going round; each looks at the machine when asked.
 
-    return load_cluster(name).accelerator.name
-
-
-def measure_all(
-    points: Sequence[TrainJob],
-    launcher: Any,
-    records: str,
-    *,
-    device: Device,
-    accelerator: str | None,
-    launches: int,
-) -> tuple[list[str], list[str]]:
-    """Launch every point as often as asked, going round.
-
-    Returns:
-        Ids of the records that were written, and a sentence for each launch that failed.
+    Args:
+        points: What to train.
+        where: With how many threads, and on what.
+        records: The file for the records.
+        device: Kind of device.
+        launches: Repetitions.
     """
-    from scalewise.measure.launch import threads_for
     from scalewise.measure.machine import idle_warnings
     from scalewise.measure.order import Order, Planned
     from scalewise.measure.records import new_id
 
-    made: list[str] = []
-    failures: list[str] = []
+    accelerator = where.accelerator()
     total = launches * len(points)
-    for launch, job in product(range(1, launches + 1), points):
-        done = len(made) + len(failures) + 1
-        click.echo(f"{done} of {total}: {job.model.name} {job.strategy}, launch {launch} ...",
-                   err=True)  # fmt: skip
-        warnings = idle_warnings()
-        planned = Planned(job=job, id=new_id(), launch=launch, warnings=list(warnings))
-        order = Order(
-            planned=[planned],
+    for number, (launch, job) in enumerate(product(range(1, launches + 1), points), start=1):
+        warnings: list[str] = []
+        if not where.on_slurm:
+            what = f"{job.model.name} {job.strategy}, launch {launch}"
+            click.echo(f"{number} of {total}: {what} ...", err=True)
+            warnings = list(idle_warnings())
+        yield Order(
+            planned=[Planned(job=job, id=new_id(), launch=launch, warnings=warnings)],
             records=records,
             device=device,
             accelerator=accelerator,
-            threads=threads_for(device, job.ranks),
+            threads=where.threads_of(device, job.ranks),
         )
+
+
+def measure_all(orders: Iterable[Order], where: Where) -> tuple[set[str], list[str], Problem]:
+    """Launch one order after the other on this machine.
+
+    Returns:
+        Ids of the records that were written, a sentence for each launch that failed, and nothing
+        further to raise.
+
+    Raises:
+        LaunchError: If the only launch failed.
+    """
+    from scalewise.measure.launch import LocalLauncher
+
+    made: set[str] = set()
+    failed: list[tuple[str, ScalewiseError]] = []
+    seconds = where.launch_seconds()
+    for order in orders:
         try:
-            launcher.run(order)
+            LocalLauncher(timeout=seconds, logs=Path(order.records).parent / "logs").run(order)
         except ScalewiseError as error:
-            if total == 1:
-                raise
-            said = f"{job.strategy}, launch {launch}: {error}"
-            failures.append(said + (f" ({error.hint})" if error.hint else ""))
-            continue
-        made.append(planned.id)
-    return made, failures
+            (planned,) = order.planned
+            failed.append((f"{planned.job.strategy}, launch {planned.launch}", error))
+        else:
+            made.update(order.ids)
+    if len(failed) == 1 and not made:
+        raise failed[0][1]
+    failures = [
+        f"{what}: {error}" + (f" ({error.hint})" if error.hint else "") for what, error in failed
+    ]
+    return made, failures, None
 
 
-def summaries_of(records: str, made: Sequence[str]) -> list[Summary]:
+def summaries_of(records: str, made: set[str]) -> list[Summary]:
     """Summaries of the records that were just written, in the order of their points."""
     from scalewise.measure.metrics import by_job, summarise
     from scalewise.measure.records import read_records
 
     if not made:
         return []
-    wanted = set(made)
-    mine = [record for record in read_records(records, kind="train").records if record.id in wanted]
+    mine = [record for record in read_records(records, kind="train").records if record.id in made]
     return [summarise(launches) for launches in by_job(mine)]

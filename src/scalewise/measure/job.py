@@ -61,7 +61,10 @@ class TrainJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         for field in ("sequence", "global_batch", "steps"):
             if getattr(self, field) < 1:
-                raise InputError(f"{field} = {getattr(self, field)} must be at least 1")
+                raise InputError(
+                    f"{field} = {getattr(self, field)} must be at least 1",
+                    hint="leave it out for what suits the device",
+                )
         for field in ("warmup", "trace_steps", "seed"):
             if getattr(self, field) < 0:
                 raise InputError(f"{field} = {getattr(self, field)} must not be negative")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Sequence
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Threads of one rank, on CPUs."""
     host: str
     """Name of the machine of rank 0."""
+    nodes: list[str] = []
+    """Names of all machines in the order of their ranks, under Slurm; empty elsewhere."""
     platform: str
     """Operating system."""
     cpu: str
@@ -92,6 +95,7 @@ def environment(
     ranks_per_node: int,
     threads: int | None,
     versions: dict[str, str],
+    nodes: Sequence[str] = (),
 ) -> Environment:
     """Describe this machine.
 
@@ -104,6 +108,7 @@ def environment(
         ranks_per_node: Processes here.
         threads: Of one rank, on CPUs.
         versions: Of what only a rank knows: CUDA, NCCL.
+        nodes: Names of all machines, where Slurm gave them.
     """
     return Environment(
         device=device,
@@ -114,10 +119,11 @@ def environment(
         ranks_per_node=ranks_per_node,
         threads=threads,
         host=platform.node(),
+        nodes=list(nodes),
         platform=platform.platform(),
         cpu=cpu_name(),
         cores=cores(),
-        memory_bytes=_memory_bytes(),
+        memory_bytes=memory_bytes(),
         python=platform.python_version(),
         scalewise=__version__,
         versions=_versions() | versions,
@@ -151,7 +157,8 @@ def cpu_name(file: Path = Path("/proc/cpuinfo")) -> str:
     return platform.processor() or platform.machine()
 
 
-def _memory_bytes() -> int | None:
+def memory_bytes() -> int | None:
+    """Memory of this machine, bytes; None where the system does not tell."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

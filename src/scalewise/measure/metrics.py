@@ -123,7 +123,11 @@ def by_job(records: Iterable[Record]) -> list[list[Record]]:
     groups: dict[bytes, list[Record]] = {}
     for record in records:
         if record.kind == "train":
-            key = msgspec.json.encode([record.inputs, record.environment], order="sorted")
+            where = record.environment
+            if where.nodes:
+                # A cluster is one machine, whichever of its equal nodes Slurm gave.
+                where = msgspec.structs.replace(where, host="", nodes=[])
+            key = msgspec.json.encode([record.inputs, where], order="sorted")
             groups.setdefault(key, []).append(record)
     return list(groups.values())
 

@@ -12,6 +12,9 @@ import msgspec
 
 from scalewise.measure.job import Device, TrainJob
 
+NOTICED = "SCALEWISE_NOTICED"
+"""Variable by which a rank that Slurm started hears what its machine did just before, as JSON."""
+
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One job of an order."""
@@ -44,3 +47,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def ranks(self) -> int:
         """Processes that it takes."""
         return self.planned[0].job.ranks
+
+    @property
+    def ids(self) -> list[str]:
+        """Of the records that it will become."""
+        return [planned.id for planned in self.planned]

@@ -18,11 +18,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from scalewise.errors import InputError
+from scalewise.errors import InputError, ScalewiseError
+from scalewise.measure.job import job_of
 from scalewise.measure.machine import Environment
 
 SCHEMA = 1
@@ -85,17 +86,55 @@ def file_of(output: str | Path, kind: str) -> Path:
     return path if path.suffix == ENDING else path / f"{kind}{ENDING}"
 
 
+def check_writable(path: str | Path) -> None:
+    """Refuse a place where records cannot be kept, before anything is measured in vain.
+
+    Args:
+        path: The file; its folder is made if need be.
+
+    Raises:
+        InputError: Naming it and the reason.
+    """
+    file = Path(path)
+    new = not file.exists()
+    try:
+        os.close(_open(file))
+        if new:
+            file.unlink()
+    except OSError as error:
+        raise InputError(
+            f"records cannot be written to {file}: {error.strerror or error}",
+            hint="name another folder or .jsonl file with -o",
+        ) from error
+
+
+def _open(file: Path) -> int:
+    """Open a file to add to it, making it and its folder if need be."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+
+
 def append(path: str | Path, record: Record) -> None:
     """Add one record to a file, so that it is on the disk when this returns.
 
     Args:
         path: The file; it and its folder are made if need be.
         record: What to add.
+
+    Raises:
+        ScalewiseError: If it cannot be written; what was in the file stays readable.
     """
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    line = msgspec.json.encode(record) + b"\n"
-    handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        _append(Path(path), msgspec.json.encode(record) + b"\n")
+    except OSError as error:
+        raise ScalewiseError(
+            f"a record cannot be added to {path}: {error.strerror or error}",
+            hint="make room, or name another place with -o",
+        ) from error
+
+
+def _append(file: Path, line: bytes) -> None:
+    handle = _open(file)
     try:
         _lock(handle)
         size = os.fstat(handle).st_size
@@ -176,6 +215,29 @@ class _Head(msgspec.Struct):
     schema: int
 
 
+class _Trained(msgspec.Struct):
+    """What everybody who reads a record of training relies on."""
+
+    step_seconds: Annotated[list[float], msgspec.Meta(min_length=1)]
+    losses: Annotated[list[float], msgspec.Meta(min_length=1)]
+    memory_basis: str
+
+
+def _check(record: Record) -> None:
+    """Refuse what reads as JSON but is no measurement, so that it costs one line and no more.
+
+    Raises:
+        InputError: Naming what is wrong.
+        msgspec.ValidationError: Naming the field.
+    """
+    if record.kind != "train":
+        return
+    job = job_of(record.inputs)
+    steps = len(msgspec.convert(record.results, _Trained).step_seconds)
+    if steps <= job.warmup:
+        raise InputError(f"it has {steps} steps, all of them of its {job.warmup} to warm up")
+
+
 def _lines(file: Path, notes: list[str]) -> Iterator[Record]:
     try:
         content = file.read_bytes()
@@ -194,8 +256,12 @@ def _lines(file: Path, notes: list[str]) -> Iterator[Record]:
                     "this scalewise reads"
                 )
                 continue
-            yield msgspec.json.decode(line, type=Record)
-        except msgspec.DecodeError as error:
+            record = msgspec.json.decode(line, type=Record)
+            _check(record)
+            yield record
+        except InputError as error:
+            notes.append(f"{where} was skipped: {error}")
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             torn = number == len(lines) or not line.rstrip().endswith(b"}")
             why = "it is torn, as by a crash while it was written" if torn else str(error)
             notes.append(f"{where} was skipped: {why}")

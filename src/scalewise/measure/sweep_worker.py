@@ -16,37 +16,30 @@ from torch.distributed.elastic.multiprocessing.errors import record as reported
 
 from scalewise.measure.collective_plan import CollectivePlan
 from scalewise.measure.kernel_plan import KernelPlan
+from scalewise.measure.ranks import joined
 from scalewise.measure.records import Record, append, now
 from scalewise.measure.sweeps import SweepOrder
-from scalewise.measure.worker import _device, _environment
 
 
 @reported
 def main() -> None:
     """Carry out the order named on the command line."""
     order = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=SweepOrder)
-    device = _device(order)
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    if order.threads is not None:
-        torch.set_num_threads(order.threads)
-    dist.init_process_group(backend, device_id=device if device.type == "cuda" else None)
-    try:
+    with joined(order) as here:
         started = now()
-        results = _carry_out(order, device)
+        results = _carry_out(order, here.device)
         if dist.get_rank() == 0:
             record = Record(
                 kind=order.what,
                 id=order.id,
                 started=started,
-                environment=_environment(order, device, backend),
+                environment=here.environment,
                 inputs=order.plan,
                 results=results,
-                warnings=order.warnings,
+                warnings=[*order.warnings, *here.warnings],
             )
             append(order.records, record)
         dist.barrier()
-    finally:
-        dist.destroy_process_group()
 
 
 def _carry_out(order: SweepOrder, device: torch.device) -> dict[str, Any]:

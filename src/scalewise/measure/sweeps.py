@@ -48,6 +48,11 @@ class SweepOrder(Order, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Processes that it takes."""
         return self.processes
 
+    @property
+    def ids(self) -> list[str]:
+        """Of the one record that it will become."""
+        return [self.id]
+
 
 class SweepLauncher(LocalLauncher):
     """torchrun on this machine, with the ranks of a sweep."""

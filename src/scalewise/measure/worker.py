@@ -8,18 +8,17 @@ job, or to the process that started this one, finished work is kept.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import msgspec
-import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record as reported
 
 from scalewise.measure.job import TrainJob, inputs_of
-from scalewise.measure.machine import Environment, environment
+from scalewise.measure.machine import Environment
 from scalewise.measure.order import Order, Planned
+from scalewise.measure.ranks import Here, joined
 from scalewise.measure.records import Record, append, now
 from scalewise.measure.traced import step_times
 from scalewise.measure.train import TrainResult, train
@@ -29,76 +28,38 @@ from scalewise.measure.train import TrainResult, train
 def main() -> None:
     """Carry out the order named on the command line."""
     order = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Order)
-    device = _device(order)
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    if order.threads is not None:
-        torch.set_num_threads(order.threads)
-    dist.init_process_group(backend, device_id=device if device.type == "cuda" else None)
-    try:
-        where = _environment(order, device, backend)
+    with joined(order) as here:
         for planned in order.planned:
-            _carry_out(order, planned, device, where)
-    finally:
-        dist.destroy_process_group()
+            _carry_out(order, planned, here)
 
 
-def _device(order: Order) -> torch.device:
-    if order.device == "cpu":
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    torch.cuda.set_device(device)
-    return device
-
-
-def _environment(order: Order, device: torch.device, backend: str) -> Environment:
-    versions: dict[str, str] = {}
-    name = ""
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-        nccl = torch.cuda.nccl.version()
-        versions["nccl"] = ".".join(map(str, nccl)) if isinstance(nccl, tuple) else str(nccl)
-        for library, version in (("cuda", torch.version.cuda), ("rocm", torch.version.hip)):
-            if version:
-                versions[library] = str(version)
-    return environment(
-        device=order.device,
-        device_name=name,
-        accelerator=order.accelerator,
-        backend=backend,
-        ranks=dist.get_world_size(),
-        ranks_per_node=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-        threads=torch.get_num_threads() if device.type == "cpu" else None,
-        versions=versions,
-    )
-
-
-def _carry_out(order: Order, planned: Planned, device: torch.device, where: Environment) -> None:
+def _carry_out(order: Order, planned: Planned, here: Here) -> None:
     started = now()
     folder = Path(order.records).parent / "traces" / planned.id
-    result = train(planned.job, device, folder=folder)
+    result = train(planned.job, here.device, folder=folder)
     if dist.get_rank() == 0:
         notes: list[str] = []
         if result.traces:
             times, notes = step_times(result.traces)
             result = msgspec.structs.replace(result, trace=times)
-        append(order.records, _record(planned, started, where, result, notes))
+        append(order.records, _record(planned, started, here, result, notes))
     # Nobody goes on, or ends, before the record is on the disk.
     dist.barrier()
 
 
 def _record(
-    planned: Planned, started: str, where: Environment, result: TrainResult, notes: list[str]
+    planned: Planned, started: str, here: Here, result: TrainResult, notes: list[str]
 ) -> Record:
-    warnings = [*planned.warnings, *doubts(planned.job, where), *notes]
+    doubtful = doubts(planned.job, here.environment)
     return Record(
         kind="train",
         id=planned.id,
         started=started,
         launch=planned.launch,
-        environment=where,
+        environment=here.environment,
         inputs=inputs_of(planned.job),
         results=msgspec.to_builtins(result),
-        warnings=warnings,
+        warnings=[*planned.warnings, *here.warnings, *doubtful, *notes],
     )
 
 

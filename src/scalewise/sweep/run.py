@@ -83,14 +83,15 @@ def run(
         tasks=listed, work=Work.of(function), result_type=result_type, progress=progress, say=say
     )
     if slurm is not None:
-        from scalewise.sweep.slurm import require_slurm
+        from scalewise.sweep.slurm import NO_SLURM
+        from scalewise.sweep.submit import require_slurm
 
         if sweep.work.name.startswith("__main__."):
             raise InputError(
                 f"jobs cannot import {function.__name__} from the script that submits them",
                 hint="move it into a module of its own",
             )
-        require_slurm()
+        require_slurm(NO_SLURM)
     return sweep.results(store, jobs or cores(), slurm)
 
 

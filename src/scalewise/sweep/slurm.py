@@ -7,16 +7,11 @@ SQLite is not safe on a network file system, so jobs never open the store: each 
 whole or not at all, into a shared folder, and the process that submitted merges the files. Which
 jobs are under way is remembered in the store, so that process may be stopped and started again: it
 collects what was finished meanwhile, waits for what still runs, and submits only what nobody has.
-Whether a job lives is asked of `squeue`, because `sacct` needs a database that many clusters, and
-all small ones, do not have.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import shutil
-import subprocess
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +20,11 @@ from typing import Any
 
 import msgspec
 
-from scalewise.errors import InputError, ScalewiseError, require
+from scalewise.errors import InputError, ScalewiseError
 from scalewise.sweep.chunks import Results, read_results, run_chunk
 from scalewise.sweep.local import Outcomes
 from scalewise.sweep.store import Store, StoreError
+from scalewise.sweep.submit import Queue, cancel, executor_of, last_words, pause, refused
 from scalewise.sweep.work import Keyed, Outcome, Work
 
 ATTEMPTS = 3
@@ -40,8 +36,8 @@ MOST_JOBS = 1000
 JOBS_PER_NODE = 4
 """Chunks per node that runs at a time, so that quick ones make up for slow ones."""
 
-QUEUE_FAILURES = 20
-"""How often in a row `squeue` may fail before we believe it."""
+NO_SLURM = "run it where you run sbatch, or use --jobs instead of --slurm"
+"""What to do where there is no Slurm."""
 
 
 class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,23 +94,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """How often it was submitted."""
 
 
-def require_slurm() -> Any:
-    """Import submitit and look for Slurm.
-
-    Raises:
-        MissingExtraError: If submitit is not installed.
-        InputError: If Slurm's commands are not found.
-    """
-    module = require("submitit", "slurm")
-    missing = [name for name in ("sbatch", "squeue", "srun") if shutil.which(name) is None]
-    if missing:
-        raise InputError(
-            f"Slurm's `{missing[0]}` is not found on this machine",
-            hint="run it where you run sbatch, or use --jobs instead of --slurm",
-        )
-    return module
-
-
 def script(tasks: int, store: str | Path, options: SlurmOptions) -> str:
     """What would be submitted, to be read before it is.
 
@@ -127,7 +106,6 @@ def script(tasks: int, store: str | Path, options: SlurmOptions) -> str:
         The batch script. The tasks themselves travel in files beside it, so it is not submitted
         by hand.
     """
-    require_slurm()
     folder = folder_of(store, options)
     count = math.ceil(tasks / chunk_size(tasks, options))
     executor = _executor(folder, options)
@@ -155,8 +133,6 @@ def chunk_size(tasks: int, options: SlurmOptions) -> int:
 
 
 def _executor(folder: Path, options: SlurmOptions) -> Any:
-    submitit = require_slurm()
-    executor = submitit.SlurmExecutor(folder=folder)
     given: dict[str, Any] = {
         "job_name": "scalewise",
         "partition": options.partition,
@@ -169,8 +145,7 @@ def _executor(folder: Path, options: SlurmOptions) -> Any:
         # One process on one node needs no srun, which would bind it to a part of its cores.
         "use_srun": False,
     }
-    executor.update_parameters(**{name: v for name, v in given.items() if v is not None})
-    return executor
+    return executor_of(folder, given, NO_SLURM)
 
 
 def computed_on_slurm(
@@ -204,9 +179,7 @@ def computed_on_slurm(
             if outcomes := array.collect() or array.mend():
                 yield outcomes
             else:
-                # Eager at first, for small sweeps; patient later, for the cluster's sake.
-                waited = time.monotonic() - start
-                time.sleep(min(options.poll_seconds, max(0.1, waited / 10)))
+                pause(start, options.poll_seconds)
     except (KeyboardInterrupt, GeneratorExit):
         # The second is how an interrupt arrives that hit whoever uses the results.
         array.interrupted()
@@ -233,7 +206,7 @@ class _Array:
         self.jobs: dict[str, Job] = {}
         self.seen: dict[str, int] = {}
         self.ended: dict[str, float] = {}
-        self.deaf = 0
+        self.queue = Queue()
         self.keeping = True
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -281,12 +254,8 @@ class _Array:
         try:
             given = executor.map_array(run_chunk, *zip(*calls, strict=True))
         except Exception as error:
-            # submitit raises its own kinds, with sbatch's complaint in the last line.
-            why = str(error).strip().splitlines()[-1:] or [type(error).__name__]
-            raise ScalewiseError(
-                f"sbatch refused the sweep: {why[0]}",
-                hint="check --partition, --time and the account; --slurm-script shows the job",
-            ) from error
+            hint = "check --partition, --time and the account; --slurm-script shows the job"
+            raise refused(error, "sweep", hint) from error
         fresh = [
             msgspec.structs.replace(job, job=one.job_id, log=str(one.paths.stderr))
             for job, one in zip(jobs, given, strict=True)
@@ -352,7 +321,7 @@ class _Array:
         Returns:
             Points that another process, which shares the store, collected from our jobs.
         """
-        alive = self.alive()
+        alive = self.queue.look()
         if alive is None:
             return []
         now = time.monotonic()
@@ -372,7 +341,7 @@ class _Array:
             known = self.store.get(left)
             found += [Outcome(key=key, result=result) for key, result in known.items()]
             left = [key for key in left if key not in known]
-            log = self._log(job)
+            log = last_words(Path(job.log))
             self.forget(job)
             if not left:
                 continue
@@ -399,33 +368,13 @@ class _Array:
             del self.wanted[one.key]
         return found
 
-    def alive(self) -> set[str] | None:
-        """Numbers of this user's jobs that wait or run; None if Slurm does not say."""
-        command = ["squeue", "--noheader", "--array", f"--user={os.getuid()}", "--format=%i"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        except (OSError, subprocess.SubprocessError) as error:
-            self.deaf += 1
-            if self.deaf > QUEUE_FAILURES:
-                raise ScalewiseError(
-                    f"squeue failed {self.deaf} times in a row: {error}",
-                    hint="the jobs are not affected; run the same again to collect them",
-                ) from error
-            return None
-        self.deaf = 0
-        return set(done.stdout.split())
-
     def interrupted(self) -> None:
         """Say how to go on, or cancel, as the user wished."""
         numbers = sorted({job.job.split("_")[0] for job in self.jobs.values() if job.job})
         if not numbers:
             return
         if self.options.cancel_on_interrupt:
-            subprocess.run(
-                ["scancel", *(job.job for job in self.jobs.values())],
-                check=False,
-                capture_output=True,
-            )
+            cancel(job.job for job in self.jobs.values())
             self.keep(lambda: self.store.remember(dict.fromkeys(self.jobs)))
             self.say(f"{len(self.jobs)} jobs cancelled; results so far are in {self.store.path}")
             return
@@ -436,20 +385,3 @@ class _Array:
 
     def _file(self, job: Job) -> Path:
         return Path(job.folder) / f"{job.chunk}.results"
-
-    def _log(self, job: Job) -> str:
-        """Name the log of a job, with its last line."""
-        errors = Path(job.log)
-        for path in (errors, errors.with_suffix(".out")):
-            try:
-                lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-            except OSError:
-                continue
-            said = [line.strip() for line in lines if line.strip()]
-            if said:
-                return f"see {path} ({said[-1][:SAID]})"
-        return f"it left no log in {errors.parent}, which all nodes must share"
-
-
-SAID = 200
-"""Characters of the last line of a log in a message."""

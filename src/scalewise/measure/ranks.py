@@ -1,0 +1,107 @@
+"""What does every rank do first and last, whatever it measures? Join the others, and leave them.
+
+    with joined(order) as here:
+        here.device, here.environment, here.warnings
+
+Ranks find each other by the variables that torchrun sets, or `slurm_rank` in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from scalewise.measure.machine import Environment, environment
+from scalewise.measure.order import NOTICED, Order
+
+
+class Here(NamedTuple):
+    """What a rank knows once it has joined."""
+
+    device: torch.device
+    """Its own."""
+    environment: Environment
+    """Of the whole launch."""
+    warnings: list[str]
+    """What the machines noticed before the start, each with its name; under Slurm only, because
+    elsewhere the launcher looks by itself."""
+
+
+@contextmanager
+def joined(order: Order) -> Iterator[Here]:
+    """Join the other ranks of an order; leave them at the end, also after an error.
+
+    Args:
+        order: Says on which device, and with how many threads.
+    """
+    device = device_of(order)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    if order.threads is not None:
+        torch.set_num_threads(order.threads)
+    dist.init_process_group(backend, device_id=device if device.type == "cuda" else None)
+    try:
+        nodes, warnings = _machines()
+        yield Here(device, environment_of(order, device, backend, nodes), warnings)
+    finally:
+        dist.destroy_process_group()
+
+
+def device_of(order: Order) -> torch.device:
+    """This rank's device, chosen for everything that follows."""
+    if order.device == "cpu":
+        return torch.device("cpu")
+    # A cluster may show each rank its own GPU alone.
+    index = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    return device
+
+
+def environment_of(
+    order: Order, device: torch.device, backend: str, nodes: list[str]
+) -> Environment:
+    """The machine and the software, as a rank that has joined sees them.
+
+    Args:
+        order: Names the accelerator, if the user did.
+        device: This rank's.
+        backend: Of the collectives.
+        nodes: Names of the machines, where Slurm gave them.
+    """
+    versions: dict[str, str] = {}
+    name = ""
+    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
+        nccl = torch.cuda.nccl.version()
+        versions["nccl"] = ".".join(map(str, nccl)) if isinstance(nccl, tuple) else str(nccl)
+        for library, version in (("cuda", torch.version.cuda), ("rocm", torch.version.hip)):
+            if version:
+                versions[library] = str(version)
+    return environment(
+        device=order.device,
+        device_name=name,
+        accelerator=order.accelerator,
+        backend=backend,
+        ranks=dist.get_world_size(),
+        ranks_per_node=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        threads=torch.get_num_threads() if device.type == "cpu" else None,
+        nodes=nodes,
+        versions=versions,
+    )
+
+
+def _machines() -> tuple[list[str], list[str]]:
+    """The machines in the order of their ranks, and what each noticed; nothing without Slurm."""
+    node = os.environ.get("SLURMD_NODENAME")
+    if node is None or NOTICED not in os.environ:
+        return [], []
+    everyone: list[tuple[str, list[str]]] = [("", [])] * dist.get_world_size()
+    dist.all_gather_object(everyone, (node, json.loads(os.environ[NOTICED])))
+    warnings = [f"{name}: {said}" for name, noticed in everyone for said in noticed]
+    return list(dict.fromkeys(name for name, _ in everyone)), warnings
