@@ -4,8 +4,8 @@
 
 Each client keeps one connection and asks one question after the other: mostly estimates with other
 numbers every time, now and then a curve, the nearest runs or the catalog; some leave in the middle
-of a search. Memory of the server and its workers is read every second; growth is what the last
-third has over the first, after a warm-up in which caches fill.
+of a search. Memory of the server and its workers is read before the first client, every second,
+and after the last; growth is what the last third has over the middle one, when caches are full.
 """
 
 from __future__ import annotations
@@ -152,7 +152,10 @@ def main() -> int:
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     address = server.stdout.readline().strip()  # type: ignore[union-attr]
     try:
+        before = memory(server.pid)
         tally, seen = asyncio.run(load(address, server.pid, given.clients, given.seconds))
+        time.sleep(2.0)
+        after = memory(server.pid)
     finally:
         server.send_signal(signal.SIGINT)
         _, talk = server.communicate(timeout=60)
@@ -166,7 +169,10 @@ def main() -> int:
     )
     middle, late = times[len(times) // 2], times[int(0.95 * len(times))]
     print(f"median {1e3 * middle:.0f} ms, p95 {1e3 * late:.0f} ms")
-    print(f"memory of server and workers: {first:.0f} MB in the middle, {last:.0f} MB at the end")
+    print(
+        f"memory of server and workers: {before:.0f} MB before, {first:.0f} MB in the middle, "
+        f"{last:.0f} MB towards the end, {after:.0f} MB after; {len(tally.errors)} errors"
+    )
     for error in tally.errors[:5]:
         print("error:", error)
     clean = "Traceback" not in talk

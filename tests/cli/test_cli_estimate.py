@@ -14,7 +14,7 @@ TOO_LARGE = ("estimate", "llama-3-70b", "--on", "dgx-h100", "--gpus", "8")
 
 FLAGS = {
     "--on", "--gpus", "--strategy", "--seq", "--batch", "--precision", "--stack", "--tokens",
-    "--power-cap", "--algorithm", "--protocol", "--mfu-convention", "--set", "--explain",
+    "--plan", "--power-cap", "--algorithm", "--protocol", "--mfu-convention", "--set", "--explain",
     "--waterfall", "--json", "-o", "--output",
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ FLAGS = {
     "--on", "--gpus", "--strategy", "--weak", "--batch-per-gpu", "--strong", "--batch", "--seq",
     "--precision", "--stack", "--tokens", "--knee", "--json", "--csv", "-o", "--output",
     "--by", "--jobs", "--store", "--slurm", "--partition", "--nodes", "--time", "--slurm-script",
+    "--plan", "--set", "--power-cap", "--algorithm", "--protocol",
 }  # fmt: skip
 
 

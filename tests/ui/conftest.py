@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from perfetto_wasm import Bridge
 from scalewise.ui.guard import local_hosts
 from scalewise.ui.server import create
+from ui_records import write_records
 
 TOKEN = "a-token-of-the-tests"
 PORT = 8765
@@ -45,17 +47,30 @@ def ask(client):
 
 
 @pytest.fixture(scope="session")
-def address():
-    """`scalewise ui` as a user starts it; ended as a user ends it."""
-    command = [sys.executable, "-m", "scalewise", "ui", "--no-open", "--port", "0"]
+def server(tmp_path_factory):
+    """`scalewise ui` as a user starts it, with runs of their own; ended as a user ends it."""
+    folder = tmp_path_factory.mktemp("records")
+    write_records(folder)
+    command = [sys.executable, "-m", "scalewise", "ui", "--no-open", "--records", str(folder)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    first = server.stdout.readline().strip()
-    assert first.startswith("http://127.0.0.1:"), server.stderr.read()
-    yield first
+    server.address = server.stdout.readline().strip()
+    assert server.address.startswith("http://127.0.0.1:"), server.stderr.read()
+    yield server
     server.send_signal(signal.SIGINT)
     _, talk = server.communicate(timeout=30)
     assert server.returncode == 0, talk
     assert "Traceback" not in talk, talk
+
+
+@pytest.fixture(scope="session")
+def address(server):
+    return server.address
+
+
+@pytest.fixture(scope="session")
+def perfetto():
+    with Bridge() as bridge:
+        yield bridge
 
 
 @pytest.fixture(scope="session")

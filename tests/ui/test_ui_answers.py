@@ -14,6 +14,7 @@ from scalewise.model import load_model
 from scalewise.ui import assumptions, curves, found, nearest, steps
 from scalewise.ui.answers import estimate_answer, explain_answer, fits_answer
 from scalewise.ui.nouns import resolve
+from scalewise.ui.page import early
 from scalewise.ui.requests import Question, ScaleRequest, SearchRequest
 
 PINNED = Question(gpus="256", batch="1024", strategy="fsdp256-mb2")
@@ -57,6 +58,34 @@ def test_run_totals_follow_from_the_rates(told):
 def test_hidden_and_exposed_make_up_the_load(told):
     for each in told["hidden"]:
         assert each["hidden"] + each["exposed"] == pytest.approx(each["seconds"])
+
+
+def test_the_takeaway_is_where_kernels_and_network_take_the_same_time(told):
+    have = told["takeaway"]
+    assert have["per"] == "micro step"
+    assert have["tokens"] == 2 * 4096
+    assert have["communication"] == pytest.approx(math.fsum(h["seconds"] for h in told["hidden"]))
+    # With as many sequences per micro step as come nearest to the limit, it is about even.
+    near = max(round(have["limit"] / 4096), 1)
+    asked = Question(gpus="256", batch=str(256 * near), strategy=f"fsdp256-mb{near}")
+    again = estimate_answer(asked)["takeaway"]
+    ratio = again["communication"] / again["compute"]
+    assert ratio == pytest.approx(have["limit"] / (4096 * near), rel=0.1)
+    assert again["limit"] == pytest.approx(have["limit"], rel=0.1)
+
+
+def test_what_travels_once_per_step_is_counted_by_step():
+    have = estimate_answer(Question(gpus="64", batch="512", strategy="zero1x64-mb2"))["takeaway"]
+    assert have["per"] == "step"
+    assert have["tokens"] == 512 * 4096 / 64
+    assert estimate_answer(Question(gpus="1", batch="8", model="gpt3-125m"))["takeaway"] is None
+
+
+def test_the_chart_library_comes_early_where_it_is_needed():
+    assert 'async src="/plotly.min.js"' in early("n=64&view=scale")
+    assert 'href="/static/scale.js"' in early("view=scale")
+    for query in ("", "view=estimate", "view=</script>"):
+        assert early(query) == '<link rel="prefetch" as="script" href="/plotly.min.js">'
 
 
 def test_levers_are_tried_before_they_are_told():
@@ -217,6 +246,70 @@ def test_measured_dots_belong_to_the_chip_and_the_size(index):
     assert told["runs"]
     assert {run["accelerators"] for run in told["runs"]} >= {8, 256}
     assert all(run["measured"] > 0 and 0 < run["mfu"] < 1 for run in told["runs"])
+
+
+def test_runs_that_no_fit_has_used_are_marked():
+    rows = {run.id: run for run in nearest.runs()}
+    held = [row for row in map(nearest.evidence_row, few_of(rows.values())) if row["held_out"]]
+    assert held
+    for row in held:
+        assert rows[row["id"]].quality not in ("ok", "vendor-expected")
+        assert not row["judged"]
+        assert row["error"] is not None
+
+
+def few_of(runs):
+    """Some of each source and grade."""
+    seen = {}
+    for run in runs:
+        seen.setdefault((run.source, run.quality), []).append(run)
+    return [run for group in seen.values() for run in group[:3]]
+
+
+def test_defaults_have_a_source_and_say_whether_they_are_in_use():
+    budget, batch = assumptions.assumptions_answer(PINNED)["defaults"]
+    assert "2203.15556" in budget["source"]
+    assert "2307.09288" in batch["source"]
+    assert (budget["used"], batch["used"]) == (True, True)
+    other = Question(gpus="256", batch="512", strategy="fsdp256-mb2", tokens="15T")
+    budget, batch = assumptions.assumptions_answer(other)["defaults"]
+    assert (budget["used"], batch["used"]) == (False, False)
+
+
+PLANS = [
+    PINNED,
+    Question(gpus="64", batch="128", strategy="zero1x64-mb1"),
+    Question(model="llama-3-70b", gpus="64", batch="64", strategy="tp8-pp8-mb1"),
+    Question(model="llama-3-8b", gpus="16", batch="16", seq="32768", strategy="fsdp4-tp2-cp2-mb1"),
+]
+
+
+@pytest.mark.parametrize("question", PLANS, ids=lambda q: q.strategy)
+def test_every_bar_names_terms_and_every_term_has_bars(question):
+    import msgspec
+
+    from scalewise.step.terms import TERM_NAMES
+
+    told = msgspec.json.decode(steps.timeline_json(question))
+    assert all(set(terms) <= set(TERM_NAMES) for terms in told["links"])
+    bars = [(row["name"], bar) for p in told["panels"] for row in p["rows"] for bar in row["bars"]]
+    assert [bar for _, bar in bars if not told["links"][bar[5]]] == []
+    reached = {term for _, bar in bars for term in told["links"][bar[5]]} | set(steps.IDLE)
+    shown = {term["key"] for term in estimate_answer(question)["waterfall"]}
+    assert shown - reached == set()
+
+
+def test_all_stages_are_shown_or_it_is_said(monkeypatch):
+    import msgspec
+
+    told = msgspec.json.decode(steps.timeline_json(PLANS[2]))
+    assert (told["stages"], told["stages_shown"]) == (8, 8)
+    assert told["panels"][0]["name"] == "The whole step, all 8 stages"
+    monkeypatch.setattr(steps, "MOST_ROWS", 3)
+    told = msgspec.json.decode(steps.timeline_json(PLANS[2]))
+    assert (told["stages"], told["stages_shown"]) == (8, 3)
+    assert told["panels"][0]["name"] == "The whole step, 3 of 8 stages"
+    assert len(told["panels"][0]["rows"]) == 3
 
 
 def test_the_timeline_ends_with_the_step():

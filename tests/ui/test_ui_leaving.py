@@ -2,10 +2,7 @@
 
 import json
 import os
-import signal
 import socket
-import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -23,35 +20,28 @@ def cpu_seconds(pid):
     return total
 
 
-def test_work_ends_when_the_client_leaves():
-    command = [sys.executable, "-m", "scalewise", "ui", "--no-open"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        parts = urlsplit(server.stdout.readline().strip())
-        token = parse_qs(parts.query)["token"][0]
-        headers = {"x-scalewise-token": token}
-        # What the server does by itself after its start must be over first.
-        request = urllib.request.Request(f"http://{parts.netloc}/api/evidence", headers=headers)
-        urllib.request.urlopen(request, timeout=120).read()
-        body = json.dumps(
-            {"question": {"model": "llama-3.1-405b", "gpus": "65520", "batch": "65520"},
-             "every": True}
-        ).encode()  # fmt: skip
-        idle = cpu_seconds(server.pid)
-        with socket.create_connection((parts.hostname, parts.port)) as client:
-            client.sendall(
-                f"POST /api/search HTTP/1.1\r\nhost: {parts.netloc}\r\nx-scalewise-token: {token}"
-                f"\r\ncontent-length: {len(body)}\r\n\r\n".encode()
-                + body
-            )
-            deadline = time.monotonic() + 60
-            while cpu_seconds(server.pid) < idle + 0.5 and time.monotonic() < deadline:
-                time.sleep(0.05)
-            assert cpu_seconds(server.pid) >= idle + 0.5, "the search is under way"
-        time.sleep(2.0)
-        left = cpu_seconds(server.pid)
-        time.sleep(2.0)
-        assert cpu_seconds(server.pid) - left < 0.2
-    finally:
-        server.send_signal(signal.SIGINT)
-        assert server.wait(30) == 0
+def test_work_ends_when_the_client_leaves(server):
+    parts = urlsplit(server.address)
+    token = parse_qs(parts.query)["token"][0]
+    # What the server does by itself after its start must be over first.
+    headers = {"x-scalewise-token": token}
+    request = urllib.request.Request(f"http://{parts.netloc}/api/evidence", headers=headers)
+    urllib.request.urlopen(request, timeout=120).read()
+    body = json.dumps(
+        {"question": {"model": "llama-3.1-405b", "gpus": "65520", "batch": "65520"}, "every": True}
+    ).encode()
+    idle = cpu_seconds(server.pid)
+    with socket.create_connection((parts.hostname, parts.port)) as client:
+        client.sendall(
+            f"POST /api/search HTTP/1.1\r\nhost: {parts.netloc}\r\nx-scalewise-token: {token}"
+            f"\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        deadline = time.monotonic() + 60
+        while cpu_seconds(server.pid) < idle + 0.5 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert cpu_seconds(server.pid) >= idle + 0.5, "the search is under way"
+    time.sleep(2.0)
+    left = cpu_seconds(server.pid)
+    time.sleep(2.0)
+    assert cpu_seconds(server.pid) - left < 0.2

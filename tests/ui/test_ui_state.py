@@ -63,6 +63,11 @@ def test_keys_of_views_are_left_alone():
     assert from_query("view=scale&kind=weak&n=64&pin=x").gpus == "64"
 
 
+def test_an_address_with_too_many_parts_is_refused():
+    with pytest.raises(InputError, match="more than 200 parts"):
+        from_query("&".join(f"x{place}=1" for place in range(300)))
+
+
 def test_every_key_of_a_plan_has_its_meaning_over_it():
     lines = to_toml(Question(batch="64")).splitlines()
     for key in ("model", "on", "gpus", "batch"):

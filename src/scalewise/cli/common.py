@@ -145,10 +145,50 @@ def ending_of(output: str | None, known: Sequence[str]) -> str | None:
 
 def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options by which every command asks about one strategy on one cluster."""
-    for option in reversed(_QUESTION):
+    for option in reversed((*_QUESTION, *_SWITCHES)):
+        command = option(command)
+    return plan_option()(command)
+
+
+def switch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that change a cluster, a budget, or any field of the question."""
+    for option in reversed(_SWITCHES):
         command = option(command)
     return command
 
+
+def plan_option(*, leave: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option --plan, which fills in whatever else is not given on the command line.
+
+    Args:
+        leave: Options that mean something else to the command than to a plan.
+    """
+
+    def read(ctx: click.Context, parameter: click.Parameter, path: str | None) -> None:
+        del parameter
+        if path is None:
+            return
+        light_numpy()
+        from scalewise.ui.nouns import plan_flags
+
+        # What is given as a word or a flag wins over this map, what is required counts as given.
+        known = {each.name for each in ctx.command.params} - set(leave)
+        found = {name: value for name, value in plan_flags(path).items() if name in known}
+        ctx.default_map = {name: value for name, value in found.items() if value is not None}
+
+    return click.option(
+        "--plan",
+        metavar="FILE",
+        is_eager=True,
+        expose_value=False,
+        callback=read,
+        help="Take what is not given here from a plan that `scalewise ui` saved.",
+    )
+
+
+# Spelled out here, because importing them would make `--help` import the nouns.
+ALGORITHMS = ("auto", "ring", "tree", "pat", "hierarchical")
+PROTOCOLS = ("auto", "ll", "ll128", "simple")
 
 _QUESTION = (
     click.option(
@@ -162,4 +202,18 @@ _QUESTION = (
     click.option("--batch", metavar="N", help="Sequences per step, over all accelerators."),
     click.option("--precision", metavar="P", help="bf16, fp16, fp8, mxfp8 or nvfp4. [bf16]"),
     click.option("--stack", metavar="NAME", help="Software, see `scalewise stacks`."),
+)
+
+_SWITCHES = (
+    click.option("--tokens", metavar="N", help="Token budget of the whole run, such as 15T."),
+    click.option("--power-cap", metavar="W", help="Power limit per accelerator, such as 500W."),
+    click.option("--algorithm", type=click.Choice(ALGORITHMS), help="Of collectives (NCCL_ALGO)."),
+    click.option("--protocol", type=click.Choice(PROTOCOLS), help="Of collectives (NCCL_PROTO)."),
+    click.option(
+        "--set",
+        "sets",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change any field: cluster.scale_out_bandwidth=800Gbit/s. Repeatable.",
+    ),
 )

@@ -3,6 +3,7 @@
     scalewise estimate llama-2-7b --on dgx-h100 --gpus 2048
     scalewise estimate ./config.json --on dgx-a100 --strategy fsdp16-tp4 --batch 512 --explain
     scalewise estimate gpt3-175b --on a100 --gpus 1024 --strategy tp8-pp8 --json | jq .mfu
+    scalewise estimate --plan plan.toml             # what the page saved
 
 Exit code 0: it fits; 1: it cannot run, and the reason is printed with the numbers; 2: wrong usage.
 """
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from scalewise.step.result import Estimate
 
 # Spelled out here, because importing them would make `--help` import the nouns.
-ALGORITHMS = ("auto", "ring", "tree", "pat", "hierarchical")
-PROTOCOLS = ("auto", "ll", "ll128", "simple")
 CONVENTIONS = ("causal", "palm", "megatron", "6n")
 FORMATS = (".html", ".json", ".txt")
 
@@ -41,23 +40,12 @@ FORMATS = (".html", ".json", ".txt")
 @click.command(short_help="Predict what one training step costs.")
 @click.argument("model")
 @question_options
-@click.option("--tokens", metavar="N", help="Token budget of the whole run, such as 15T.")
-@click.option("--power-cap", metavar="W", help="Power limit per accelerator, such as 500W.")
-@click.option("--algorithm", type=click.Choice(ALGORITHMS), help="Of collectives (NCCL_ALGO).")
-@click.option("--protocol", type=click.Choice(PROTOCOLS), help="Of collectives (NCCL_PROTO).")
 @click.option(
     "--mfu-convention",
     type=click.Choice(CONVENTIONS),
     default="causal",
     show_default=True,
     help="How the FLOPs of MFU are counted.",
-)
-@click.option(
-    "--set",
-    "sets",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Change any field: cluster.scale_out_bandwidth=800Gbit/s. Repeatable.",
 )
 @click.option("--explain", is_flag=True, help="Show every formula, input, result and source.")
 @click.option("--waterfall", is_flag=True, help="Show what is lost between peak and achieved.")

@@ -14,23 +14,39 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalewise.cli.common import FORMATS, check_library, ending_of, light_numpy, put, show, to_json
+from scalewise.cli.common import (
+    FORMATS,
+    check_library,
+    ending_of,
+    light_numpy,
+    plan_option,
+    put,
+    show,
+    switch_options,
+    to_json,
+)
 from scalewise.cli.curve_files import as_dict, save
 from scalewise.cli.sweeping import sweep_options
 from scalewise.errors import InputError
 
 if TYPE_CHECKING:
+    from scalewise.cli.inputs import Question
     from scalewise.cli.sweeping import Runner
     from scalewise.explore.points import Curves
     from scalewise.explore.sizes import Rule
     from scalewise.model import Model
+    from scalewise.stack import Stack
 
 BATCH_PER_GPU = 2
 """Sequences of one accelerator when nobody says, in weak scaling."""
 
+SWITCHES = ("power_cap", "algorithm", "protocol")
+"""Options that change the cluster."""
+
 
 @click.command(short_help="Draw weak and strong scaling over sizes.")
 @click.argument("model", metavar="MODEL,...")
+@plan_option(leave=("gpus", "strategy"))
 @click.option("--on", required=True, metavar="CLUSTER,...", help="Clusters or accelerators.")
 @click.option("--gpus", required=True, metavar="N..M", help="8..2048 doubles; or 8,64,512.")
 @click.option(
@@ -50,7 +66,7 @@ BATCH_PER_GPU = 2
 @click.option("--seq", metavar="N,...", help="Tokens per sequence; batches stay as said. [4096]")
 @click.option("--precision", metavar="P", help="bf16, fp16, fp8, mxfp8 or nvfp4. [bf16]")
 @click.option("--stack", metavar="NAME", help="Software, see `scalewise stacks`.")
-@click.option("--tokens", metavar="N", help="Token budget of the whole run, such as 15T.")
+@switch_options
 @click.option(
     "--knee",
     type=click.FloatRange(0.0, 1.0, min_open=True),
@@ -76,6 +92,7 @@ def scale(
     by: str,
     output: str | None,
     knee: float,
+    sets: tuple[str, ...],
     *,
     runner: Runner,
     weak: bool,
@@ -115,6 +132,12 @@ def scale(
     rules = _rules(models, flags, weak=weak, strong=strong, chosen=chosen)
     # At the largest size, so that a chip without a known network is refused there and then.
     clusters = [load_cluster(name.strip(), accelerators=sizes[-1]) for name in on.split(",")]
+    stack: Stack | str | None = flags["stack"]
+    if sets or any(flags[name] for name in SWITCHES):
+        question = _changed(model, on, str(sizes[-1]), flags, sets)
+        models, clusters, stack = [question.model], [question.cluster], question.stack
+        rules = [_changed_rule(rules[0], question)]
+        chosen += question.changed
     curves = price(
         models,
         clusters,
@@ -122,7 +145,7 @@ def scale(
         strategy.split(","),
         sizes,
         by=by.lower(),
-        stack=flags["stack"],
+        stack=stack,
         run=lambda tasks, function: runner(tasks, function, Priced),
     )
     chosen += _chosen(curves, flags, strategy)
@@ -186,6 +209,43 @@ def _rules(
         lengths = [min([SEQUENCE, *tables])]
         chosen.append(f"sequence {lengths[0]:,} tokens (--seq)")
     return [Rule(**fields, sequence=length) for length in lengths]
+
+
+def _changed(
+    model: str, on: str, gpus: str, flags: dict[str, str | None], sets: Sequence[str]
+) -> Question:
+    """The nouns with what switches and `--set` change; every size has the same change.
+
+    Raises:
+        InputError: If several models, clusters or lengths are compared: whose field would it be?
+    """
+    from scalewise.cli.inputs import ask
+
+    for flag, text in (("MODEL", model), ("--on", on), ("--seq", flags["seq"] or "")):
+        if "," in text:
+            raise InputError(
+                f"{flag} {text}: what is changed must be of one model, one cluster, one length",
+                hint="draw one curve at a time, or leave out --set and the switches",
+            )
+    if any(text.strip().startswith("strategy.") for text in sets):
+        raise InputError(
+            "--set strategy.* changes nothing: curves are drawn for each of --strategy",
+            hint="spell it there, such as --strategy fsdp-tp2",
+        )
+    names = ("seq", "batch", "precision", "stack", "tokens", *SWITCHES)
+    given: dict[str, Any] = {name: flags[name] for name in names}
+    return ask(model.strip(), on.strip(), gpus=gpus, sets=sets, **given)
+
+
+def _changed_rule(rule: Rule, question: Question) -> Rule:
+    """The rule with what `--set workload.*` changes."""
+    import msgspec
+
+    w = question.workload
+    batch = float(w.global_batch) if rule.kind == "strong" else rule.batch
+    return msgspec.structs.replace(
+        rule, sequence=w.sequence, precision=w.precision, tokens=w.tokens, batch=batch
+    )
 
 
 def _number(flag: str, text: str, kind: str) -> float:

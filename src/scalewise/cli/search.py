@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalewise.cli.common import light_numpy, show, to_json
+from scalewise.cli.common import light_numpy, plan_option, show, switch_options, to_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -44,6 +44,7 @@ def _words(ctx: click.Context, parameter: click.Parameter, text: str | None) -> 
 
 @click.command(short_help="Try every strategy and rank what can run.")
 @click.argument("model")
+@plan_option()
 @click.option("--on", required=True, metavar="CLUSTER", help="Cluster or accelerator, or a .toml.")
 @click.option("--gpus", metavar="N", help="Accelerators. [the cluster's]")
 @click.option(
@@ -52,7 +53,7 @@ def _words(ctx: click.Context, parameter: click.Parameter, text: str | None) -> 
 @click.option("--seq", metavar="N", help="Tokens per sequence. [4096]")
 @click.option("--precision", metavar="P", help="bf16, fp16, fp8, mxfp8 or nvfp4. [bf16]")
 @click.option("--stack", metavar="NAME", help="Software, see `scalewise stacks`.")
-@click.option("--set", "sets", multiple=True, metavar="FIELD=VALUE", help="Change any input.")
+@switch_options
 @click.option("--by", default="time", show_default=True, help="time, tokens, cost, energy, memory.")
 @click.option("--top", type=click.IntRange(1, 1000), default=10, show_default=True)
 @click.option("--pareto", callback=_words, help="Objectives of a front: time,energy,memory.")
@@ -91,6 +92,10 @@ def search(
     seq: str | None,
     precision: str | None,
     stack: str | None,
+    tokens: str | None,
+    power_cap: str | None,
+    algorithm: str | None,
+    protocol: str | None,
     sets: tuple[str, ...],
     **limits: Any,
 ) -> None:
@@ -118,6 +123,10 @@ def search(
         batch=batch,
         precision=precision,
         stack=stack,
+        tokens=tokens,
+        power_cap=power_cap,
+        algorithm=algorithm,
+        protocol=protocol,
         sets=sets,
         batch_per_gpu=BATCH_PER_GPU,
     )

@@ -54,6 +54,7 @@ def timeline(
     ranks: str,
     jitter: float,
     seed: int,
+    sets: tuple[str, ...],
     output: str | None,
     *,
     as_json: bool,
@@ -74,7 +75,7 @@ def timeline(
     require_text(on, "--on")
     for flag, value in flags.items():
         require_text(value, "--" + flag.replace("_", "-"))
-    question = ask(model, on, **flags)
+    question = ask(model, on, sets=sets, **flags)
     line = play(
         question.model,
         question.cluster,

@@ -9,6 +9,7 @@ Numbers only, SI, each with its interval where there is one: the page puts units
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -77,6 +78,7 @@ def estimate_answer(question: Question) -> dict[str, Any]:
         "memory": [
             {"key": k, "label": k.replace("_", " "), "bytes": v} for k, v in e.memory.items()
         ],
+        "takeaway": takeaway(e),
         "levers": levers(asked),
         "remedies": _remedies(asked),
         "convention": {"name": e.convention, "words": convention_words(e.convention)},
@@ -160,6 +162,33 @@ def hidden(e: Estimate) -> list[dict[str, Any]]:
         for key, load in e.load.items()
         if load > 0.0
     ]
+
+
+def takeaway(e: Estimate) -> dict[str, Any] | None:
+    """From how many tokens per accelerator on do kernels take longer than the network?
+
+    What data parallelism sends does not grow with the tokens, kernels and all other communication
+    do about in proportion: that gives the limit, an inequality to remember. ZeRO-3 sends in every
+    micro step, so its tokens are those of a micro step; the others send once per step. None where
+    nothing is sent.
+    """
+    compute = math.fsum(
+        seconds for key, seconds in e.terms.items() if GROUPS[key] in ("compute", "recompute")
+    )
+    fixed = e.load["data_parallel"]
+    growing = math.fsum(e.load.values()) - fixed
+    if fixed + growing <= 0.0:
+        return None
+    often = e.strategy.sharding == "zero3"
+    have = e.workload.tokens_per_step / e.cluster.accelerators
+    have /= e.micro_steps if often else 1
+    return {
+        "tokens": have,
+        "limit": have * fixed / (compute - growing) if compute > growing else None,
+        "per": "micro step" if often else "step",
+        "communication": fixed + growing,
+        "compute": compute,
+    }
 
 
 def levers(asked: Asked) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,6 +23,9 @@ from scalewise.ui import answers, assumptions, curves, found, lookup, nearest
 from scalewise.ui.nouns import resolve
 from scalewise.ui.requests import Question, ScaleRequest, SearchRequest, StudyRequest
 from scalewise.ui.work import Stopped, Ticket, Workers, check, chunks
+
+if TYPE_CHECKING:
+    from scalewise.evidence.runs import Run
 
 QUICK, LONG = 10.0, 120.0
 """Seconds after which an answer is given up: of small questions, and of searches."""
@@ -32,6 +36,8 @@ class Context:
     """What endpoints share."""
 
     workers: Workers
+    own: list[Run] = field(default_factory=list)
+    """The user's own runs, never mixed with the published ones."""
     index: nearest.Index | None = None
     """Where the measured runs lie, once they were read."""
     evidence: Future[bytes] | None = None
@@ -40,6 +46,16 @@ class Context:
     """How much of that is done, 0 to 1."""
     closing: bool = False
     """Whether the server is about to end."""
+
+    @cached_property
+    def own_index(self) -> nearest.Index:
+        """Where the user's own runs lie."""
+        return nearest.Index(nearest.places_of(self.own), self.own)
+
+    @cached_property
+    def own_rows(self) -> list[dict[str, Any]]:
+        """Verdicts on the user's own runs."""
+        return [nearest.evidence_row(run) for run in self.own]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,16 +80,26 @@ def _estimate(request: Question, ticket: Ticket, context: Context) -> Any:
     return answers.estimate_answer(request)
 
 
-def _nearest(request: Question, ticket: Ticket, context: Context) -> Any:
+def _index(ticket: Ticket, context: Context) -> nearest.Index:
     if context.index is None:
         context.index = nearest.Index(ticket.run(nearest.places))
-    return nearest.nearest(context.index, resolve(request).estimate)
+    return context.index
+
+
+def _nearest(request: Question, ticket: Ticket, context: Context) -> Any:
+    return nearest.nearest(_index(ticket, context), resolve(request).estimate)
 
 
 def _overlay(request: Question, ticket: Ticket, context: Context) -> Any:
-    if context.index is None:
-        context.index = nearest.Index(ticket.run(nearest.places))
-    return nearest.overlay(context.index, resolve(request).estimate)
+    e = resolve(request).estimate
+    told = nearest.overlay(_index(ticket, context), e)
+    found = ticket.run(nearest.errors, [run["row"] for run in told["runs"]])
+    for run, error in zip(told["runs"], found, strict=True):
+        run["error"] = error
+    own = nearest.overlay(context.own_index, e)["runs"]
+    for run in own:
+        run["error"] = context.own_rows[run["row"]]["error"]
+    return {**told, "bias": nearest.bias(found), "own": own, "own_count": len(context.own)}
 
 
 def _scale(request: ScaleRequest, ticket: Ticket, context: Context) -> Any:
@@ -119,7 +145,7 @@ def predict_runs(context: Context) -> bytes:
             context.predicted = len(rows) / len(nearest.runs())
     finally:
         context.workers.close_ticket(ticket)
-    return msgspec.json.encode({"rows": rows})
+    return msgspec.json.encode({"rows": rows, "own": context.own_rows})
 
 
 def _evidence_part(part: tuple[int, int]) -> list[dict[str, Any]]:
@@ -233,7 +259,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         path="/api/evidence",
-        words="Predicted against measured, every shipped run.",
+        words="Predicted against measured: every shipped run, and your own apart from them.",
         answer=_evidence,
         request=None,
         seconds=LONG,

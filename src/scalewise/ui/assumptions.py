@@ -19,11 +19,19 @@ from scalewise.errors import ScalewiseError
 from scalewise.explore.sensitivity import sensitivity
 from scalewise.report.upgrades import lead
 from scalewise.step.estimate import estimate
-from scalewise.ui.nouns import resolve
+from scalewise.ui.nouns import (
+    BATCH_SOURCE,
+    BUDGET_SOURCE,
+    TOKENS_PER_PARAMETER,
+    TOKENS_PER_STEP,
+    Asked,
+    resolve,
+)
 from scalewise.ui.requests import Question, docs_of
 from scalewise.units import (
     format_bit_rate,
     format_bytes,
+    format_count,
     format_dollars,
     format_flops,
     format_rate,
@@ -102,10 +110,31 @@ def assumptions_answer(question: Question) -> dict[str, Any]:
             "largest_run": e.stack.largest_run,
             "on_bounds": list(e.stack.on_bounds),
         },
+        "defaults": defaults(asked),
         "not_modelled": [
             {"what": what, "errs": errs, "why": why} for what, errs, why in NOT_MODELLED
         ],
     }  # fmt: skip
+
+
+def defaults(asked: Asked) -> list[dict[str, Any]]:
+    """What is chosen for a question that leaves it out, from where, and whether it is in use."""
+    e = asked.estimate
+    budget = TOKENS_PER_PARAMETER * e.model.parameters
+    return [
+        {
+            "what": "tokens of the whole run",
+            "value": f"{TOKENS_PER_PARAMETER:g} per parameter: {format_count(budget)}",
+            "source": BUDGET_SOURCE,
+            "used": e.workload.tokens == round(budget),
+        },
+        {
+            "what": "tokens of a step",
+            "value": f"{TOKENS_PER_STEP:,}",
+            "source": BATCH_SOURCE,
+            "used": e.workload.tokens_per_step == TOKENS_PER_STEP,
+        },
+    ]
 
 
 def _rows(e: Estimate) -> Iterator[dict[str, Any]]:

@@ -65,8 +65,13 @@ def runs() -> list[Run]:
 
 def places() -> list[Place]:
     """Lay out every shipped run that can be predicted and counts in the headline."""
+    return places_of(runs())
+
+
+def places_of(table: list[Run]) -> list[Place]:
+    """Lay out the runs of a table that can be predicted and count in the headline."""
     found = []
-    for row, run in enumerate(runs()):
+    for row, run in enumerate(table):
         if not run.dense or run.quality not in JUDGED_QUALITIES:
             continue
         try:
@@ -105,9 +110,11 @@ def _numbers(*values: float) -> tuple[float, ...]:
 class Index:
     """All places as arrays."""
 
-    def __init__(self, found: list[Place]) -> None:
+    def __init__(self, found: list[Place], table: list[Run] | None = None) -> None:
         self.places = found
-        self.numbers: Array = np.array([place.numbers for place in found]).reshape(len(found), -1)
+        self.table = runs() if table is None else table
+        numbers: Array = np.array([place.numbers for place in found], dtype=float)
+        self.numbers = numbers.reshape(len(found), len(WEIGHTS))
 
     def distances(self, e: Estimate) -> Array:
         """How far each run is from an estimate."""
@@ -148,7 +155,7 @@ def nearest(index: Index, e: Estimate) -> dict[str, Any]:
     seen: set[tuple[Any, ...]] = set()
     for place in np.argsort(away, kind="stable")[:200]:
         here = index.places[int(place)]
-        run = runs()[here.row]
+        run = index.table[here.row]
         key = (run.source, here.model, here.accelerators)
         if key in seen:
             continue
@@ -180,10 +187,11 @@ def overlay(index: Index, e: Estimate) -> dict[str, Any]:
         near = abs(place.numbers[0] - size) <= ALIKE
         if place.accelerator != chip.name or place.precision != precision or not near:
             continue
-        run = runs()[place.row]
+        run = index.table[place.row]
         rate = run.tokens_per_second or 0.0
         shown.append(
             {
+                "row": place.row,
                 "id": run.id,
                 "source": run.source,
                 "model": place.model,
@@ -223,31 +231,65 @@ def _told(run: Run, place: Place, distance: float) -> dict[str, Any]:
 
 def evidence_rows(first: int, last: int) -> list[dict[str, Any]]:
     """Verdicts on some of the shipped runs, with what the page filters by."""
-    told = []
-    for run in runs()[first:last]:
-        verdict = judge(run)
-        told.append(
-            {
-                "id": verdict.id,
-                "source": verdict.source,
-                "reference": run.text("source_ref"),
-                "framework": run.framework,
-                "model": run.text("model"),
-                "parameters": run.number("params_total"),
-                "accelerator": run.text("accelerator"),
-                "accelerators": run.count("accelerators"),
-                "sequence": run.count("seq_len"),
-                "precision": run.text("precision"),
-                "strategy": verdict.strategy,
-                "stack": verdict.stack,
-                "status": verdict.status,
-                "judged": verdict.judged,
-                "measured": verdict.measured_tokens_per_second,
-                "predicted": verdict.predicted_tokens_per_second,
-                "low": verdict.low,
-                "high": verdict.high,
-                "error": verdict.error,
-                "reason": verdict.reason,
-            }
-        )
-    return told
+    return [evidence_row(run) for run in runs()[first:last]]
+
+
+def evidence_row(run: Run) -> dict[str, Any]:
+    """The verdict on one run, with what the page filters by.
+
+    `held_out` marks runs that no fit has used: those that calibration leaves aside because their
+    publication is incomplete, second hand or at odds with itself, but that can be predicted.
+    """
+    verdict = judge(run)
+    return {
+        "id": verdict.id,
+        "source": verdict.source,
+        "reference": run.text("source_ref"),
+        "framework": run.framework,
+        "model": run.text("model"),
+        "parameters": run.number("params_total"),
+        "accelerator": run.text("accelerator"),
+        "accelerators": run.count("accelerators"),
+        "sequence": run.count("seq_len"),
+        "precision": run.text("precision"),
+        "strategy": verdict.strategy,
+        "split": split_of(run),
+        "stack": verdict.stack,
+        "status": verdict.status,
+        "quality": verdict.quality,
+        "judged": verdict.judged,
+        "held_out": verdict.error is not None and verdict.dense and not verdict.judged,
+        "measured": verdict.measured_tokens_per_second,
+        "predicted": verdict.predicted_tokens_per_second,
+        "low": verdict.low,
+        "high": verdict.high,
+        "error": verdict.error,
+        "reason": verdict.reason,
+    }
+
+
+def split_of(run: Run) -> str:
+    """How a run was split, in one word: what reaches furthest across the cluster."""
+    for column, word in (("pp", "pipeline"), ("cp", "context"), ("tp", "tensor")):
+        if (run.count(column) or 1) > 1:
+            return word
+    return "data only"
+
+
+@lru_cache(maxsize=4096)
+def _error(row: int) -> float | None:
+    return judge(runs()[row]).error
+
+
+def errors(rows: list[int]) -> list[float | None]:
+    """Errors of the predictions of some shipped runs; a worker keeps what it once computed."""
+    return [_error(row) for row in rows]
+
+
+def bias(found: list[float | None]) -> dict[str, Any]:
+    """Median error with its sign, and the middle 80 % of errors."""
+    known = [each for each in found if each is not None]
+    if not known:
+        return {"count": 0, "median": None, "low": None, "high": None}
+    low, median, high = np.quantile(np.array(known), (0.1, 0.5, 0.9)).tolist()
+    return {"count": len(known), "median": median, "low": low, "high": high}

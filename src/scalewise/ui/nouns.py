@@ -26,6 +26,7 @@ from scalewise.strategy import Strategy, parse_strategy
 from scalewise.ui.lookup import find_name
 from scalewise.ui.requests import Question, no_files
 from scalewise.ui.solve import solve
+from scalewise.ui.state import read_plan
 from scalewise.units import parse
 
 if TYPE_CHECKING:
@@ -33,10 +34,18 @@ if TYPE_CHECKING:
     from scalewise.step.result import Estimate
 
 TOKENS_PER_PARAMETER = 20.0
-"""Token budget where none is given: about what arXiv 2203.15556 finds compute-optimal."""
+"""Token budget where none is given, tokens per parameter: `BUDGET_SOURCE`."""
+BUDGET_SOURCE = (
+    "about what Hoffmann et al. 2022 find compute-optimal (arXiv 2203.15556): their Chinchilla has "
+    "70 B parameters and saw 1.4 T tokens"
+)
 
 TOKENS_PER_STEP = 2**22
-"""Tokens of a step where no batch is given: 4 Mi, near the 4 M of Llama 2 (arXiv 2307.09288)."""
+"""Tokens of a step where no batch is given: `BATCH_SOURCE`."""
+BATCH_SOURCE = (
+    "4 Mi, the power of two next to the 4 M tokens with which all sizes of Llama 2 were trained "
+    "(arXiv 2307.09288, table 1)"
+)
 
 MOST_GPUS = 2**20
 """Most accelerators of one question: beyond any cluster."""
@@ -155,6 +164,18 @@ def flags(question: Question) -> dict[str, Any]:
     )  # fmt: skip
     found = {name: getattr(question, name) for name in names}
     return {name: str(v) if isinstance(v, int) else v for name, v in found.items()}
+
+
+def plan_flags(path: str) -> dict[str, Any]:
+    """A saved plan as arguments of `cli.inputs.ask`, with everything chosen that it leaves out.
+
+    The same choices as on the page, so that one file gives the same digits in both.
+
+    Raises:
+        InputError: If there is no such file, it is no plan, or a word of it is not understood.
+    """
+    asked = resolve(read_plan(path)).question
+    return {**flags(asked), "by": asked.by}
 
 
 def replace_strategy(question: Question, strategy: str | None) -> Question:

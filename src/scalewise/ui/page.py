@@ -13,6 +13,7 @@ from functools import lru_cache
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -31,6 +32,9 @@ STATIC = Path(__file__).parent / "static"
 MOST_QUERY = 8192
 """Characters of an address that are read."""
 
+CHARTED = ("scale", "search", "evidence", "study", "assumptions")
+"""Views that draw with the chart library."""
+
 
 def render(query: str) -> str:
     """The page for an address."""
@@ -45,8 +49,23 @@ def render(query: str) -> str:
         spoken = str(error)
     # "<" cannot end the element it stands in when it is written as an escape.
     data = msgspec.json.encode(first).decode().replace("<", "\\u003c")
-    text = text.replace("<!--sentence-->", escape(spoken)).replace("<!--first-->", data)
-    return text.replace("{{version}}", __version__)
+    text = text.replace("<!--early-->", early(query)).replace("{{version}}", __version__)
+    return text.replace("<!--sentence-->", escape(spoken)).replace("<!--first-->", data)
+
+
+def early(query: str) -> str:
+    """What the browser should fetch while it still reads the page.
+
+    The chart library is large: where the view needs it, it is on its way before any script asked
+    for it; elsewhere it is fetched when nothing else is to be done.
+    """
+    view = dict(parse_qsl(query[:MOST_QUERY])).get("view", "")
+    if view not in CHARTED:
+        return '<link rel="prefetch" as="script" href="/plotly.min.js">'
+    modules = "".join(
+        f'<link rel="modulepreload" href="/static/{name}.js">' for name in ("charts", view)
+    )
+    return f'<script async src="/plotly.min.js" id="plotly"></script>{modules}'
 
 
 def sentence(answer: dict[str, Any]) -> str:

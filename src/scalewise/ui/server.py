@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from scalewise.evidence.runs import Run
+
 HEADER, COOKIE = "x-scalewise-token", "scalewise_token"
 LOOK = 0.05
 """Seconds between looks whether the client is still there."""
@@ -45,6 +47,7 @@ def create(
     hosts: Sequence[str],
     exposed: bool = False,
     workers: int = 2,
+    own: Sequence[Run] = (),
 ) -> Starlette:
     """Build the server.
 
@@ -54,6 +57,7 @@ def create(
         hosts: Values of the Host header that are answered.
         exposed: Whether addresses of digits are answered as well.
         workers: Processes for long questions.
+        own: Measured runs of the user, shown beside the published ones.
 
     Raises:
         MissingExtraError: If the extra `ui` is not installed.
@@ -65,7 +69,7 @@ def create(
     from starlette.staticfiles import StaticFiles
 
     _prepare()
-    service = Service(token=token, workers=workers)
+    service = Service(token=token, workers=workers, own=own)
     routes = [
         Route("/", service.home),
         Route("/plotly.min.js", page.plotly_script),
@@ -93,17 +97,18 @@ def create(
 class Service:
     """Answers requests."""
 
-    def __init__(self, *, token: str | None, workers: int) -> None:
+    def __init__(self, *, token: str | None, workers: int, own: Sequence[Run] = ()) -> None:
         self.token = token
         self.cache = Cache()
         self.count = workers
+        self.own = list(own)
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Start the workers with the server, and end them with it."""
         del app
         with Workers(self.count) as workers, ThreadPoolExecutor(16) as threads:
-            self.context = api.Context(workers=workers)
+            self.context = api.Context(workers=workers, own=self.own)
             self.threads = threads
             workers.warm()
             # Where the measured runs lie is needed by every first page.
@@ -338,6 +343,7 @@ def serve(
     ready: Callable[[str], None] | None = None,
     exposed: bool = False,
     query: str = "",
+    own: Sequence[Run] = (),
 ) -> None:
     """Serve the page until it is interrupted.
 
@@ -348,6 +354,7 @@ def serve(
         ready: Called with the address to open, once the server listens.
         exposed: Whether other machines may ask.
         query: The state the page opens with.
+        own: Measured runs of the user, shown beside the published ones.
 
     Raises:
         InputError: If the address cannot be had.
@@ -371,7 +378,7 @@ def serve(
     names = [*local_hosts(port)]
     if exposed:
         names += [f"{name}:{port}" for name in (host, socket.gethostname(), socket.getfqdn())]
-    app = create(token=token, hosts=names, exposed=exposed)
+    app = create(token=token, hosts=names, exposed=exposed, own=own)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/?token={token}" + (f"&{query}" if query else "")
     config = uvicorn.Config(

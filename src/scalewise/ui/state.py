@@ -50,7 +50,10 @@ def from_query(query: str | Sequence[tuple[str, str]]) -> Question:
     Raises:
         InputError: If a value cannot be.
     """
-    pairs = parse_qsl(query, max_num_fields=200) if isinstance(query, str) else query
+    try:
+        pairs = parse_qsl(query, max_num_fields=200) if isinstance(query, str) else query
+    except ValueError:
+        raise InputError("the address has more than 200 parts") from None
     values: dict[str, Any] = {}
     for key, text in pairs:
         field = _LONG.get(key, key)

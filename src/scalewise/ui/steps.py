@@ -3,7 +3,8 @@
     msgspec.json.decode(timeline_json(Question()))["panels"][0]["rows"]
     trace_file(Question())           # gzip of trace-event JSON
 
-`timeline` plays the step; `report.schedule` says which bars tell it.
+`timeline` plays the step; `report.schedule` says which bars tell it; every bar says here which
+terms of the estimate its time is counted in.
 """
 
 from __future__ import annotations
@@ -15,19 +16,56 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from scalewise.report.schedule import COLOURS, LEGEND, overlaps, overview, summary, turn
+from scalewise.timeline.events import STREAM_NAMES
 from scalewise.timeline.play import Timeline, timeline
 from scalewise.timeline.trace import trace_json
 from scalewise.ui.nouns import resolve
 from scalewise.ui.requests import Question
+from scalewise.units import format_seconds
 
 if TYPE_CHECKING:
     from scalewise.report.schedule import Bar, Row
 
 MOST_BARS = 1500
 """Bars of one row: more than a screen has pixels for."""
-MOST_ROWS = 32
+MOST_ROWS = 64
 """Rows of one panel: a deeper pipeline is shown in part, and says so."""
 MOST_SAMPLES = 600
+
+# What the passes of a layer wait for is inside their bars.
+_PASS = (
+    "gemm", "attention", "memory_bound", "contention", "host", "tensor_parallel",
+    "context_parallel",
+)  # fmt: skip
+COMPUTED: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("recompute", ("recompute",)),
+    ("attention", ("attention",)),
+    ("norm", ("memory_bound",)),
+    ("gradients", ("memory_bound",)),
+    ("qkv", ("gemm",)),
+    ("out", ("gemm",)),
+    ("up, down", ("gemm",)),
+    ("head", ("head",)),
+    ("wait for launch", ("host",)),
+    ("wait for the slowest", ("straggler",)),
+    ("optimizer", ("optimizer",)),
+    ("step overhead", ("overhead",)),
+    ("forward", _PASS),
+    ("backward", (*_PASS, "recompute")),
+    ("input gradients", (*_PASS, "recompute")),
+    ("weight gradients", ("gemm", "memory_bound")),
+)
+"""First words of what a rank computes, and the terms of the estimate that hold its time."""
+SENT: dict[str, tuple[str, ...]] = {
+    "tensor": ("tensor_parallel",),
+    "context": ("context_parallel",),
+    "pipeline": ("pipeline_send",),
+    "host": ("host",),
+}
+"""The same of the other streams, but for data parallelism, which has two terms."""
+_STREAM = {name: stream for stream, name in STREAM_NAMES.items()}
+IDLE = ("bubble", "pipeline_send")
+"""Where a stage of a pipeline does nothing but wait."""
 
 
 def _line(question: Question) -> Timeline:
@@ -44,19 +82,23 @@ def timeline_json(question: Question) -> bytes:
     line = _line(question)
     whole = 0.0, line.play.played.seconds + line.play.closing.seconds
     stages = len(line.play.prices.stages)
-    panels = [_panel("The whole step", overview(line), whole)]
+    links: list[tuple[str, ...]] = [IDLE]
+    panels = [_panel(_whole_name(line), overview(line), whole, links)]
     window = turn(line)
     if window is not None:
         name = "Where forward turns into backward"
         if stages > 1:
             name += f", stage {line.pace}, which sets the pace"
-        panels.append(_panel(name, overlaps(line, window), window))
+        panels.append(_panel(name, overlaps(line, window), window, links))
     return msgspec.json.encode(
         {
             "panels": panels,
+            "links": links,
             "legend": [{"key": key, "name": name} for key, name in LEGEND],
             "colours": COLOURS,
             "stages": stages,
+            "pace": line.pace,
+            "stages_shown": min(len(line.ranks), MOST_ROWS),
             "step_seconds": line.step_seconds,
             "estimate_seconds": line.estimate.step_seconds,
             "difference": line.difference,
@@ -69,26 +111,61 @@ def timeline_json(question: Question) -> bytes:
     )
 
 
-def _panel(name: str, rows: list[Row], window: tuple[float, float]) -> dict[str, Any]:
+def _whole_name(line: Timeline) -> str:
+    """What the first panel shows, and what of the step it leaves out."""
+    name, stages = "The whole step", len(line.ranks)
+    if stages > MOST_ROWS:
+        name += f", {MOST_ROWS} of {stages} stages"
+    elif stages > 1:
+        name += f", all {stages} stages"
+    if line.play.folded:
+        left = format_seconds(line.play.folded_seconds)
+        name += f", without {line.play.folded:,} micro batches like the others ({left})"
+    return name
+
+
+def terms_of(row: str, bar: Bar) -> tuple[str, ...]:
+    """The terms of the estimate in which the time of a bar is counted, as far as it is exposed.
+
+    Args:
+        row: Name of the stream, or of the pipeline stage.
+        bar: What the rank did.
+    """
+    stream = _STREAM.get(row, "compute")
+    if stream == "data":
+        # ZeRO-1 and 2 gather once, after the optimizer, and that is priced with the reduction.
+        gathers = bar.tip.startswith("gather") and not bar.tip.startswith("gather parameters")
+        return ("data_parallel_gather" if gathers else "data_parallel_reduce", "contention")
+    if stream in SENT:
+        return SENT[stream]
+    return next((terms for words, terms in COMPUTED if bar.tip.startswith(words)), ())
+
+
+def _panel(
+    name: str, rows: list[Row], window: tuple[float, float], links: list[tuple[str, ...]]
+) -> dict[str, Any]:
     low, high = window
     if not math.isfinite(high):
         high = max((bar.end for row in rows for bar in row.bars), default=low)
-    shown = rows[:MOST_ROWS]
-    if len(rows) > len(shown):
-        name += f": {len(shown)} of {len(rows)} stages"
+
+    def told(row: str, bar: Bar) -> list[Any]:
+        terms = terms_of(row, bar)
+        if terms not in links:
+            links.append(terms)
+        return [bar.start, bar.end, bar.colour, bar.tip, bar.mark, links.index(terms)]
+
     return {
         "name": name,
         "low": low,
         "high": high,
         "rows": [
-            {"name": row.name, "bars": [_told(bar) for bar in thinned(row.bars, high - low)]}
-            for row in shown
+            {
+                "name": row.name,
+                "bars": [told(row.name, bar) for bar in thinned(row.bars, high - low)],
+            }
+            for row in rows[:MOST_ROWS]
         ],
     }
-
-
-def _told(bar: Bar) -> list[Any]:
-    return [bar.start, bar.end, bar.colour, bar.tip, bar.mark]
 
 
 def thinned(bars: list[Bar], span: float) -> list[Bar]:

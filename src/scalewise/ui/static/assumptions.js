@@ -24,6 +24,7 @@ export async function update(el, ctx) {
   try {
     told = await ask("assumptions", body, { kind: "assumptions" });
     paint(el, ctx);
+    k.mark("answer");
     buys = await ask("sensitivity", body, { kind: "sensitivity" });
     upgrades(el);
   } catch (error) {
@@ -44,22 +45,23 @@ function paint(el, ctx) {
   tornado(el.querySelector("#tornado"));
   table(el.querySelector("#rows"), ctx);
   fill(el.querySelector("#missing"), h("h2", { text: "What is not modelled" }), h("p", { class: "muted small", text: "With the direction in which the answer errs." }), h("ul", {}, told.not_modelled.map((m) => h("li", {}, h("b", { text: m.what }), " ", h("span", { class: "chip", text: m.errs }), h("br"), h("span", { class: "muted", text: m.why })))));
-  fill(el.querySelector("#origin"), h("h2", { text: "Where the numbers come from" }), h("ul", {}, Object.entries(told.provenance).map(([part, text]) => h("li", {}, h("b", { text: `${part}: ` }), text)), told.warnings.map((text) => h("li", {}, h("b", { text: "warning: " }), text)), told.stack.on_bounds.length ? h("li", {}, h("b", { text: "not determined by the data: " }), told.stack.on_bounds.join(", ").replaceAll("_", " ")) : null));
+  fill(el.querySelector("#origin"), h("h2", { text: "Where the numbers come from" }), h("ul", {}, Object.entries(told.provenance).map(([part, text]) => h("li", {}, h("b", { text: `${part}: ` }), k.linked(text))), told.defaults.map((d) => h("li", {}, h("b", { text: `${d.what}, where none are given: ` }), `${d.value}; `, k.linked(d.source), " ", h("span", { class: "chip", text: d.used ? "in use" : "not in use" }))), told.warnings.map((text) => h("li", {}, h("b", { text: "warning: " }), text)), told.stack.on_bounds.length ? h("li", {}, h("b", { text: "not determined by the data: " }), told.stack.on_bounds.join(", ").replaceAll("_", " ")) : null));
 }
 
 function tornado(el) {
   const rows = told.rows.filter((r) => most(r) > 0.0005).sort((a, b) => most(b) - most(a)).slice(0, 12).reverse();
   const pick = (r) => { const time = Math.max(...r.time.map((v) => Math.abs(v || 0))); return time >= 0.0005 ? ["time", r.time] : Math.abs(r.usd[0] || 0) >= 0.0005 ? ["rent", r.usd] : ["energy", r.joules]; };
-  const y = rows.map((r) => `${r.key}${pick(r)[0] === "time" ? "" : ` (${pick(r)[0]})`}`);
+  const small = innerWidth <= 640, name = (r) => (small ? r.key.split(".").pop().replaceAll("_", " ").replace("bandwidth", "rate") : r.key);
+  const y = rows.map((r) => `${name(r)}${pick(r)[0] === "time" ? "" : ` (${pick(r)[0]})`}`);
   const bar = (place, name, tint, pattern) => ({ type: "bar", orientation: "h", y, x: rows.map((r) => pick(r)[1][place]), name, marker: { color: c.colour(tint), pattern: pattern && { shape: pattern, fillmode: "overlay", fgcolor: c.colour("card"), solidity: 0.3 } }, hovertemplate: "%{y}: %{x:+.2%}<extra></extra>" });
-  c.draw(el, { traces: [bar(0, "a tenth more", "c-compute"), bar(1, "a tenth less", "c-comm", "/")], rows: told.rows.map(({ time, usd, joules, ...r }) => ({ ...r, time_more: time[0], time_less: time[1], usd_more: usd[0], usd_less: usd[1], energy_more: joules[0], energy_less: joules[1] })), name: "assumptions", label: "What a tenth more or less of each assumption changes", height: 430, layout: { barmode: "overlay", bargap: 0.3, xaxis: c.axis("change of step time, or else of rent or energy", { tickformat: "+.0%", zeroline: true, zerolinecolor: c.colour("soft") }), yaxis: c.axis("", { showgrid: false, ticksuffix: " " }), margin: { l: 210, r: 12, t: 12, b: 44 } } });
+  c.draw(el, { traces: [bar(0, "a tenth more", "c-compute"), bar(1, "a tenth less", "c-comm", "/")], rows: told.rows.map(({ time, usd, joules, ...r }) => ({ ...r, time_more: time[0], time_less: time[1], usd_more: usd[0], usd_less: usd[1], energy_more: joules[0], energy_less: joules[1] })), name: "assumptions", label: "What a tenth more or less of each assumption changes", columns: [["Assumption", (r) => r.key], ["A tenth more: time", (r) => k.signed(r.time_more, 2), "num"], ["a tenth less", (r) => k.signed(r.time_less, 2), "num"], ["A tenth more: rent", (r) => k.signed(r.usd_more, 2), "num"], ["A tenth more: energy", (r) => k.signed(r.energy_more, 2), "num"]], height: 430, layout: { barmode: "overlay", bargap: 0.3, xaxis: c.axis(small ? "change of time, or else cost" : "change of step time, or else of rent or energy", { tickformat: "+.0%", zeroline: true, zerolinecolor: c.colour("soft") }), yaxis: c.axis("", { showgrid: false, ticksuffix: " " }), margin: { l: 210, r: 12, t: 12, b: 44 } } });
 }
 
 function upgrades(el) {
   if (!el.querySelector("#upgrades")) return;
   fill(el.querySelector("#lead"), buys.lead || "");
   const rows = buys.rows.filter((r) => r.gain !== null).slice(0, 12).reverse();
-  c.draw(el.querySelector("#upgrades"), { traces: [{ type: "bar", orientation: "h", y: rows.map((r) => `${r.name}, ${r.upgrade}`.slice(0, 44)), x: rows.map((r) => r.gain), marker: { color: rows.map((r) => c.colour({ buy: "c-compute", set: "c-opt", build: "c-bubble" }[r.means])), pattern: { fillmode: "overlay", shape: rows.map((r) => ({ buy: "", set: "/", build: "." }[r.means])), fgcolor: c.colour("card"), solidity: 0.3 } }, text: rows.map((r) => ({ buy: "buy", set: "a switch", build: "to be built" }[r.means])), hovertemplate: "%{y}: %{x:+.1%} tokens/s (%{text})<extra></extra>", textposition: "none" }], rows: buys.rows, name: "upgrades", label: "Tokens per second gained by each upgrade", height: 400, columns: [["Change", (r) => r.name], ["To", (r) => r.upgrade], ["Tokens/s", (r) => k.signed(r.gain), "num"], ["Per joule", (r) => k.signed(r.energy_gain), "num"], ["How", (r) => r.means], ["Note", (r) => r.note || ""]], layout: { xaxis: c.axis("tokens/s gained", { tickformat: "+.0%", zeroline: true, zerolinecolor: c.colour("soft") }), yaxis: c.axis("", { showgrid: false, ticksuffix: " " }), margin: { l: 250, r: 12, t: 12, b: 44 } } });
+  c.draw(el.querySelector("#upgrades"), { traces: [{ type: "bar", orientation: "h", y: rows.map((r) => (innerWidth > 640 ? `${r.name}, ${r.upgrade}`.slice(0, 44) : r.name.slice(0, 22))), x: rows.map((r) => r.gain), marker: { color: rows.map((r) => c.colour({ buy: "c-compute", set: "c-opt", build: "c-bubble" }[r.means])), pattern: { fillmode: "overlay", shape: rows.map((r) => ({ buy: "", set: "/", build: "." }[r.means])), fgcolor: c.colour("card"), solidity: 0.3 } }, text: rows.map((r) => ({ buy: "buy", set: "a switch", build: "to be built" }[r.means])), hovertemplate: "%{y}: %{x:+.1%} tokens/s (%{text})<extra></extra>", textposition: "none" }], rows: buys.rows, name: "upgrades", label: "Tokens per second gained by each upgrade", height: 400, columns: [["Change", (r) => r.name], ["To", (r) => r.upgrade], ["Tokens/s", (r) => k.signed(r.gain), "num"], ["Per joule", (r) => k.signed(r.energy_gain), "num"], ["How", (r) => r.means], ["Note", (r) => r.note || ""]], layout: { xaxis: c.axis("tokens/s gained", { tickformat: "+.0%", zeroline: true, zerolinecolor: c.colour("soft") }), yaxis: c.axis("", { showgrid: false, ticksuffix: " " }), margin: { l: 250, r: 12, t: 12, b: 44 } } });
 }
 
 function table(el, ctx) {
@@ -70,7 +72,7 @@ function table(el, ctx) {
     ["Constant", (r) => [h("b", { text: r.key.split(".").slice(1).join(".").replaceAll("_", " ") }), h("br"), h("span", { class: "muted small", text: r.words })], "words"],
     ["Value", (r) => [h("input", { type: "text", class: "edit", value: r.shown, "aria-label": `Value of ${r.key}`, onchange: (e) => change(r, e.target.value.trim() || null) }), r.changed ? [" ", h("button", { type: "button", class: "link", text: "undo", "aria-label": `Undo ${r.key}`, onclick: () => change(r, null) })] : null], "num"],
     ["Range", (r) => h("span", { class: "small nowrap", text: r.range || (r.undetermined ? "not determined" : "\u2013") })], ["+10 % / \u221210 %: time", (r) => effect(r.time), "num"], ["rent", (r) => effect(r.usd), "num"], ["energy", (r) => effect(r.joules), "num"],
-    ["Source", (r) => h("details", { class: "source" }, h("summary", { text: r.source || "not stated" }), r.source)],
+    ["Source", (r) => h("details", { class: "source" }, h("summary", { text: r.source || "not stated" }), k.linked(r.source))],
   ];
   const lists = Object.entries(groups).map(([part, rows]) => {
     const moving = rows.filter((r) => r.changed || most(r) >= 0.00005).sort((a, b) => most(b) - most(a)), still = rows.filter((r) => !moving.includes(r)), options = { caption: NAMES[part] || part, selected: (r) => r.changed };

@@ -1,16 +1,17 @@
 // Charts, drawn by the Plotly inside the installed Python package; fetched when first needed.
 
-import { csv, fill, h, save, table } from "./kit.js";
+import { csv, fill, h, mark, save, table } from "./kit.js";
 
 let loading;
 
 export function plotly() {
   loading ||= new Promise((done, failed) => {
     if (window.Plotly) { done(window.Plotly); return; }
-    const script = h("script", { src: "/plotly.min.js" });
+    // The page may have brought it along.
+    const early = document.getElementById("plotly"), script = early || h("script", { src: "/plotly.min.js" });
     script.addEventListener("load", () => done(window.Plotly));
     script.addEventListener("error", () => { loading = null; failed(new Error("the chart library did not load")); });
-    document.head.append(script);
+    if (!early) document.head.append(script);
   });
   return loading;
 }
@@ -40,7 +41,9 @@ export function powers(sizes) {
 
 // A figure with its chart, its files and its table. `spec`: traces, layout, rows, columns, name, label.
 export function figure(id) {
-  return h("figure", { id }, h("div", { class: "chart waiting" }), h("div", { class: "takeout" }), h("details", {}, h("summary", { text: "The same as a table" }), h("div", {})));
+  // The library is on its way while the answer is.
+  plotly().catch(() => {});
+  return h("figure", { id }, h("div", { class: "chart waiting" }), h("div", { class: "handles" }), h("div", { class: "takeout" }), h("details", {}, h("summary", { text: "The same as a table" }), h("div", {})));
 }
 
 export async function draw(el, spec, events = {}) {
@@ -49,7 +52,7 @@ export async function draw(el, spec, events = {}) {
   const Plotly = await plotly();
   if (el.spec !== spec || !el.isConnected) return;
   place.classList.remove("waiting");
-  const narrow = el.clientWidth < 520;
+  const narrow = place.clientWidth < 520, lying = spec.traces.some((t) => t.orientation === "h");
   const layout = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: getComputedStyle(document.body).fontFamily, color: colour("ink"), size: narrow ? 11 : 12.5 },
     margin: { l: narrow ? 46 : 62, r: narrow ? 8 : 18, t: 12, b: 44 }, height: narrow ? 420 : spec.height || 440, hovermode: "closest", dragmode: false,
@@ -60,13 +63,15 @@ export async function draw(el, spec, events = {}) {
     layout.margin = { ...layout.margin, l: Math.min(layout.margin.l, 130), r: 8, t: 8 };
     layout.legend = { ...layout.legend, orientation: "h", y: -0.24, yanchor: "top", x: 0, font: { size: 11, color: colour("soft") } };
     if (layout.xaxis?.tickvals?.length > 6) layout.xaxis = { ...layout.xaxis, tickvals: layout.xaxis.tickvals.filter((_, i) => i % 2 === 0), ticktext: layout.xaxis.ticktext.filter((_, i) => i % 2 === 0) };
-    for (const key of ["xaxis", "yaxis"]) if (layout[key]) layout[key] = { ...layout[key], nticks: 4, tickangle: 0, title: { ...layout[key].title, font: { size: 11.5, color: colour("soft") } } };
+    for (const key of ["xaxis", "yaxis"]) if (layout[key]) layout[key] = { ...layout[key], ...(lying && key === "yaxis" ? { dtick: 1, tickfont: { size: 10.5, color: colour("soft") } } : { nticks: 4 }), tickangle: 0, title: { ...layout[key].title, font: { size: 11.5, color: colour("soft") } } };
   }
-  await Plotly.react(place, spec.traces, layout, { displayModeBar: false, responsive: true, edits: spec.edits || {}, scrollZoom: false });
+  await Plotly.react(place, spec.traces, layout, { displayModeBar: false, responsive: true, scrollZoom: false });
   place.setAttribute("role", "img");
   place.setAttribute("aria-label", spec.label);
   place.removeAllListeners?.("plotly_click");
-  place.removeAllListeners?.("plotly_relayout");
+  place.removeAllListeners?.("plotly_afterplot");
+  handles(el.querySelector(".handles"), place, spec.lines || []);
+  mark("chart");
   for (const [name, run] of Object.entries(events)) place.on(name, run);
   const picture = async (format) => {
     const url = await Plotly.toImage({ data: spec.traces, layout: { ...layout, paper_bgcolor: colour("card"), width: 1200, height: 680 } }, { format, width: 1200, height: 680, scale: format === "png" ? 2 : 1 });
@@ -77,6 +82,42 @@ export async function draw(el, spec, events = {}) {
     h("button", { type: "button", text: "JSON", "aria-label": `Save ${spec.name} as JSON`, onclick: () => save(`${spec.name}.json`, JSON.stringify(spec.rows, null, 2), "application/json") }));
   if (spec.columns) fill(el.querySelector("details > div"), table(spec.rows.slice(0, 300), spec.columns, { caption: spec.label }));
   else el.querySelector("details").hidden = true;
+}
+
+// Lines that can be dragged, and moved by arrow keys. `lines`: key, value, name, words(value), step(value, way), live(value), done(value).
+function handles(el, place, lines) {
+  const held = el.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  const axis = () => place._fullLayout.yaxis, bounds = () => { const { range: [a, b], type } = axis(), value = (r) => type === "log" ? 10 ** r : r; return [Math.max(value(a), 0), value(b)]; };
+  const inside = (v) => { const [low, high] = bounds(); return Math.min(Math.max(v, low), high); };
+  const all = lines.map((line) => {
+    let value = line.value;
+    const label = h("span"), grip = h("div", { class: "grip", role: "slider", tabindex: 0, "data-key": line.key, "aria-label": line.name, "aria-orientation": "vertical", title: "Drag, or use the arrow keys" }, label, h("i", { "aria-hidden": "true", text: "\u2195" }));
+    const rule = h("div", { class: line.set === false ? "rule unset" : "rule" }, grip);
+    const put = () => {
+      const y = axis(), x = place._fullLayout.xaxis, [low, high] = bounds();
+      rule.hidden = !(value >= low && value <= high) && line.set !== false;
+      Object.assign(rule.style, { top: `${y._offset + y.d2p(inside(value))}px`, left: `${x._offset}px`, width: `${x._length}px` });
+      label.textContent = line.words(value);
+      for (const [key, v] of [["valuenow", value], ["valuemin", low], ["valuemax", high], ["valuetext", line.words(value)]]) grip.setAttribute(`aria-${key}`, v);
+    };
+    const move = (event) => { value = inside(axis().p2d(event.clientY - place.getBoundingClientRect().top - axis()._offset)); put(); line.live(value); };
+    grip.addEventListener("pointerdown", (event) => { event.preventDefault(); grip.focus(); grip.setPointerCapture(event.pointerId); grip.addEventListener("pointermove", move); });
+    grip.addEventListener("pointerup", () => { grip.removeEventListener("pointermove", move); line.done(value); });
+    grip.addEventListener("keydown", (event) => {
+      const way = { ArrowUp: 1, ArrowRight: 1, ArrowDown: -1, ArrowLeft: -1, PageUp: 4, PageDown: -4 }[event.key];
+      if (!way) return;
+      event.preventDefault();
+      value = inside(line.step(value, way));
+      put();
+      line.done(value);
+    });
+    return { rule, grip, put };
+  });
+  fill(el, all.map((each) => each.rule));
+  const put = () => all.forEach((each) => each.put());
+  put();
+  place.on("plotly_afterplot", put);
+  all.find((each) => each.grip.dataset.key === held)?.grip.focus();
 }
 
 function blob(url) {

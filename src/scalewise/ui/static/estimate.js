@@ -69,7 +69,8 @@ function answer(el, ctx) {
       figure("rent", k.dollars, head.usd, old?.usd),
       figure("energy", k.energy, head.joules, old?.joules),
       figure("MFU", k.percent, head.mfu, old?.mfu, "high")));
-    parts.push(h("p", { class: "spoken" }, `${k.percent(head.exposed_share)} of the time waits on the network. `,
+    const slowed = told.waterfall.find((t) => t.key === "contention")?.share || 0;
+    parts.push(h("p", { class: "spoken" }, `${k.percent(head.exposed_share)} of the time waits on the network${slowed > 0.0005 ? `, ${k.percent(slowed)} more is compute that it slows down` : ""}. `,
       h("span", { class: "muted" }, `${k.grouped(head.rate[0])} tokens/s per accelerator; ranges hold 80 % of cases. `)));
   } else {
     parts.push(h("div", { class: "refused", role: "alert" }, h("p", {}, h("b", { text: "Does not fit. " }), head.infeasible.replace(/^memory: /, "It ")),
@@ -83,6 +84,7 @@ function answer(el, ctx) {
     h("details", { class: "inline" }, h("summary", { text: `${told.chosen.length} defaults${warnings.length ? `, ${warnings.length} ${warnings.length > 1 ? "warnings" : "warning"}` : ""}` }),
       h("ul", { class: "plain" }, warnings.map((t) => h("li", {}, h("b", { text: "warning: " }), t)), told.chosen.map((t) => h("li", { text: t }))))));
   fill(el, parts);
+  k.mark("answer");
 }
 
 function moves(ctx) {
@@ -123,7 +125,24 @@ function where(el, told, ctx) {
     h("div", { class: "beside" }, h("h3", { text: beside.length ? "Hidden behind compute, not part of the sum" : "No communication is hidden behind compute" }),
       h("ol", { class: "fall thin" }, beside.map((each) => h("li", {}, h("span", { class: "term" }, h("span", { class: "label", text: each.label }),
         h("span", { class: "track" }, h("span", { class: "bar g-hidden", style: `left:0;width:min(${(100 * each.hidden / step).toFixed(2)}%,100%)` })),
-        h("span", { class: "num", text: k.seconds(each.hidden) }), h("span", { class: "num pc", text: k.percent(each.hidden / step) })))))));
+        h("span", { class: "num", text: k.seconds(each.hidden) }), h("span", { class: "num pc", text: k.percent(each.hidden / step) })))))),
+    h("div", { class: "takeout" }, h("button", { type: "button", text: "SVG", "aria-label": "Save the terms of the step as SVG", onclick: () => k.save("step.svg", picture(told), "image/svg+xml") }),
+      h("button", { type: "button", text: "CSV", "aria-label": "Save the terms of the step as CSV", onclick: () => k.save("step.csv", k.csv(told.waterfall), "text/csv") }),
+      h("button", { type: "button", text: "JSON", "aria-label": "Save the terms of the step as JSON", onclick: () => k.save("step.json", JSON.stringify({ question: told.question, waterfall: told.waterfall, hidden: told.hidden, memory: told.memory }, null, 2), "application/json") })));
+}
+
+// The terms as a drawing of its own, in the colours of the page.
+function picture(told) {
+  const style = getComputedStyle(document.documentElement), tint = (name) => style.getPropertyValue(`--${name}`).trim(), safe = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+  const names = { compute: "c-compute", recompute: "c-recompute", communication: "c-comm", bubble: "c-bubble", optimizer: "c-opt", other: "c-other" }, wide = 960, left = 240, right = 170, inner = wide - left - right, row = 26, top = 48;
+  let from = 0;
+  const rows = told.waterfall.map((t, i) => {
+    const x = left + from * inner, y = top + i * row;
+    from += t.share;
+    return `<text x="${left - 10}" y="${y + 14}" text-anchor="end">${safe(t.label)}</text><rect x="${x.toFixed(1)}" y="${y}" width="${Math.max(t.share * inner, 1).toFixed(1)}" height="18" fill="${tint(names[t.group])}"/><text x="${wide - 90}" y="${y + 14}" text-anchor="end">${safe(k.seconds(t.seconds))}</text><text x="${wide - 14}" y="${y + 14}" text-anchor="end">${k.percent(t.share)}</text>`;
+  });
+  const q = told.question, title = `${q.model} on ${q.gpus} ${q.on}, ${q.strategy}: ${k.seconds(told.headline.step_seconds[0])} per step`, tall = top + rows.length * row + 14;
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${wide}" height="${tall}" viewBox="0 0 ${wide} ${tall}" font-family="sans-serif" font-size="13" fill="${tint("ink")}"><rect width="100%" height="100%" fill="${tint("card")}"/><text x="14" y="26" font-size="15" font-weight="bold">${safe(title)}</text>${rows.join("")}</svg>`;
 }
 
 const PARTS = ["m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8"];
@@ -178,8 +197,7 @@ function levers(el, told, ctx) {
 }
 
 function power(el, told) {
-  const head = told.headline, comm = told.hidden.reduce((sum, each) => sum + each.seconds, 0);
-  const compute = told.waterfall.filter((t) => t.group === "compute").reduce((sum, t) => sum + t.seconds, 0);
+  const head = told.headline;
   const rows = [
     ["Tokens per second", k.grouped(head.tokens_per_second[0]), k.range(k.grouped, head.tokens_per_second[1], head.tokens_per_second[2])],
     ["Model FLOP/s per accelerator", `${k.significant(head.tflops, 4)} TFLOP/s`, `HFU ${k.percent(head.hfu)}`],
@@ -190,8 +208,17 @@ function power(el, told) {
   ];
   fill(el, h("h2", { text: "Rates, power and money" }),
     h("dl", { class: "facts" }, rows.map(([name, value, more]) => h("div", {}, h("dt", { text: name }), h("dd", { text: value }), h("dd", { class: "muted", text: more })))),
-    comm > 0 && h("p", { class: "takeaway" }, `${k.seconds(comm)} of communication against ${k.seconds(compute)} of compute: `, h("b", { text: comm < compute ? `compute-bound, ${k.significant(compute / comm, 2)} times over.` : `network-bound, ${k.significant(comm / compute, 2)} times over.` })),
+    takeaway(told.takeaway),
     h("p", { class: "muted small" }, `MFU counts ${told.convention.words}. Time and money are those of a run that never fails; real ones are higher.`));
+}
+
+// The plan's own inequality, to take along: enough tokens for kernels to outlast the network?
+function takeaway(t) {
+  if (!t) return null;
+  const limit = t.limit === null ? null : k.count(Number(t.limit.toPrecision(2)));
+  return h("p", { class: "takeaway", id: "takeaway" }, `You have ${k.count(t.tokens)} tokens per accelerator and ${t.per}: `,
+    h("b", { text: limit === null ? "network-bound, whatever the batch." : t.tokens >= t.limit ? `compute-bound. Below about ${limit} this plan is network-bound.` : `network-bound. It takes about ${limit} for kernels to outlast the network.` }),
+    h("span", { class: "muted", text: ` ${k.seconds(t.communication)} of communication, hidden or not, against ${k.seconds(t.compute)} of compute.` }));
 }
 
 async function explain(key, ctx) {
@@ -211,19 +238,30 @@ async function explain(key, ctx) {
   }
 }
 
-function worked(e) {
-  return h("article", { class: "worked" }, h("p", { class: "formula", text: e.formula }),
-    e.letters.length > 0 && h("table", {}, h("tbody", {}, e.letters.map(([letter, value, meaning]) => h("tr", {}, h("th", { scope: "row", text: letter }), h("td", { class: "num", text: value }), h("td", { text: meaning }))))),
-    e.working.map((line) => h("p", { class: "line", text: line })), h("p", { class: "result", text: `= ${e.result}` }), e.source && h("p", { class: "muted small", text: `Source: ${e.source}` }));
+// The formula with its numbers put in, where it is made of its letters alone.
+function numbers(e) {
+  const values = new Map(e.letters.filter(([letter]) => letter).map(([letter, value]) => [letter, value])), words = new Set(["max", "min", "log2"]);
+  const first = e.formula.split(",  ")[0], right = first.slice(first.indexOf("=") + 1).trim();
+  if (!first.includes("=") || (right.match(/[A-Za-z]\w*/g) || []).some((word) => !values.has(word) && !words.has(word))) return null;
+  const times = right.replace(/([\w)]) (?=[\w(])/g, "$1 \u00d7 ");
+  return times.replace(/[A-Za-z]\w*/g, (word) => values.get(word) || word);
+}
+
+export function worked(e) {
+  const put = numbers(e);
+  return h("article", { class: "worked" }, h("p", { class: "formula" }, e.formula, put && [h("br"), h("span", { class: "muted", text: `= ${put}` })]),
+    e.letters.length > 0 && h("table", {}, h("tbody", {}, e.letters.map(([letter, value, meaning]) => h("tr", {}, letter ? h("th", { scope: "row", text: letter }) : h("td"), h("td", { class: "num", text: value }), h("td", { text: meaning }))))),
+    e.working.map((line) => h("p", { class: "line", text: line })), h("p", { class: "result", text: `= ${e.result}` }), e.source && h("p", { class: "muted small" }, "Source: ", k.linked(e.source)));
 }
 
 // Pinned plans side by side.
-const kept = new Map();
+const kept = new Map(), asking = new Set();
 
 function pins(el, told, ctx) {
-  const here = query({ views: false, pins: false });
-  const mine = state.pins.includes(here);
-  const button = h("button", { type: "button", id: "pin-plan", disabled: mine || state.pins.length >= 4, text: mine ? "This plan is pinned" : "Pin this plan", onclick: () => { state.pins.push(here + (state.q.strategy ? "" : `&strategy=${told.question.strategy}`)); write(); pins(el, ctx.answer, ctx); } });
+  // With its strategy, chosen or not: a pinned plan stays what it was.
+  const here = query({ views: false, pins: false }) + (state.q.strategy ? "" : `&strategy=${told.question.strategy}`);
+  const mine = state.pins.includes(here), full = state.pins.length >= 4;
+  const button = h("button", { type: "button", id: "pin-plan", disabled: mine || full, text: mine ? "This plan is pinned" : full ? "Four plans are pinned" : "Pin this plan", onclick: () => { state.pins.push(here); write(); pins(el, ctx.answer, ctx); } });
   if (!state.pins.length) {
     fill(el, h("div", { class: "row between" }, h("p", { class: "muted" }, "Pin up to four plans to compare them as columns."), button));
     el.classList.add("slim");
@@ -231,7 +269,11 @@ function pins(el, told, ctx) {
   }
   el.classList.remove("slim");
   const columns = state.pins.map((text) => ({ text, told: kept.get(text) }));
-  for (const each of columns) if (!each.told) ask("estimate", questionOf(each.text), { kind: `pin ${each.text}` }).then((answer) => { kept.set(each.text, answer); pins(el, ctx.answer, ctx); }, () => { state.pins = state.pins.filter((p) => p !== each.text); write(); });
+  for (const { text } of columns.filter((each) => !each.told && !asking.has(each.text))) {
+    // Asked once each: a second question of the same kind would give up the first.
+    asking.add(text);
+    ask("estimate", questionOf(text), { kind: `pin ${text}` }).then((answer) => { kept.set(text, answer); pins(el, ctx.answer, ctx); }, () => { state.pins = state.pins.filter((p) => p !== text); write(); }).finally(() => asking.delete(text));
+  }
   const all = [{ text: null, told }, ...columns.filter((c) => c.told)];
   const rows = [
     ["Model", (t) => t.question.model], ["Hardware", (t) => `${k.count(Number(t.question.gpus))} \u00d7 ${t.question.on}`], ["Strategy", (t) => h("code", { text: t.question.strategy })],

@@ -95,6 +95,26 @@ export function read(text) {
   return Number(match[1]) * ({ k: 1e3, m: 1e6, b: 1e9, g: 1e9, t: 1e12 }[match[2].toLowerCase()] || 1);
 }
 
+// When something was first on the screen: what the benchmark of opening the page reads.
+const marked = new Set();
+export function mark(name) {
+  if (marked.has(name)) return;
+  marked.add(name);
+  requestAnimationFrame(() => setTimeout(() => performance.mark(`scalewise-${name}`)));
+}
+
+// Sources with what can be followed in them as links; nothing is fetched until somebody clicks.
+export function linked(text) {
+  const found = [];
+  let from = 0;
+  for (const match of String(text || "").matchAll(/https?:\/\/[^\s,;)]+|arXiv[: ](\d{4}\.\d{4,5})|github:([\w.-]+\/[\w.-]+)/gi)) {
+    const href = match[1] ? `https://arxiv.org/abs/${match[1]}` : match[2] ? `https://github.com/${match[2]}` : match[0];
+    found.push(text.slice(from, match.index), h("a", { href, target: "_blank", rel: "noreferrer noopener", text: match[0] }));
+    from = match.index + match[0].length;
+  }
+  return [...found, String(text || "").slice(from)];
+}
+
 // Files to take away.
 
 export function save(name, text, type = "text/plain") {

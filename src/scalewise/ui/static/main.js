@@ -107,7 +107,7 @@ function share() {
   fill(dialog, h("div", { class: "head" }, h("h2", { id: "share-title", text: "Take it away" }), h("button", { type: "button", class: "close", "aria-label": "Close", text: "\u00d7", onclick: () => dialog.close() })),
     h("p", { class: "muted", text: "The same question gives the same digits in all of them." }),
     item("Address of this state", location.href),
-    told && [item("Command line", told.cli), item("Python", told.python, "plan.py", "text/x-python"), item("TOML file, for scalewise ui --plan", told.toml, "plan.toml", "application/toml"),
+    told && [item("Command line", told.cli), item("Python", told.python, "plan.py", "text/x-python"), item("TOML file: --plan plan.toml, for estimate, search, scale, timeline, sensitivity and ui", told.toml, "plan.toml", "application/toml"),
       h("section", {}, h("h3", { text: "All numbers" }), h("div", { class: "row" },
         h("button", { type: "button", text: "Save estimate.json", onclick: () => save("estimate.json", JSON.stringify(context.answer, null, 2), "application/json") }),
         h("button", { type: "button", text: "Save estimate.csv", onclick: () => save("estimate.csv", csv(numbers(context.answer)), "text/csv") })))]);

@@ -20,13 +20,13 @@ const METRICS = {
 
 const TIE = 0.015;
 
-let told = null, asked = "", measured = [], timer;
+let told = null, asked = "", measured = { runs: [], own: [] }, timer;
 
 export function show(el) {
   told = null;
   asked = "";
   fill(el, h("h1", { class: "question", text: "What does the next accelerator buy?" }), h("p", { class: "says", id: "says", "aria-live": "polite", text: "\u00a0" }),
-    h("div", { class: "controls", id: "knobs" }), h("div", { class: "split" }, h("section", { class: "card" }, c.figure("curve")), h("aside", { class: "card sayings", id: "sayings", "aria-label": "What the curves say" })),
+    h("div", { class: "controls", id: "knobs" }), h("section", { class: "card" }, c.figure("curve"), h("p", { class: "muted small", id: "bias" })), h("section", { class: "card sayings flow", id: "sayings", "aria-label": "What the curves say" }),
     h("section", { class: "card", id: "points" }));
 }
 
@@ -84,10 +84,9 @@ async function refine(el, ctx) {
 
 async function overlay(el, ctx) {
   try {
-    const found = await ask("overlay", question(), { kind: "overlay" });
-    measured = found.runs;
+    measured = await ask("overlay", question(), { kind: "overlay" });
     if (told) paint(el, ctx);
-  } catch { measured = []; }
+  } catch { measured = { runs: [], own: [] }; }
 }
 
 function enrich(answer) {
@@ -105,7 +104,7 @@ function set(fields, el, ctx) {
 
 function knobs(el, whole, ctx) {
   if (el.contains(document.activeElement) && el.childElementCount) return;
-  const v = state.v, field = (label, key, value, more = {}) => h("label", { class: "field" }, label, h("input", { type: "text", value, size: 9, onchange: (e) => set({ [key]: e.target.value.trim() }, whole, ctx), ...more }));
+  const v = state.v, field = (label, key, value, more = {}) => h("label", { class: "field" }, label, h("input", { type: "text", value, size: 9, "data-field": key, onchange: (e) => set({ [key]: e.target.value.trim() }, whole, ctx), ...more }));
   const more = [
     field("Sizes", "sizes", sizes(), { title: "8..2048 doubles; or 8,64,512" }), field("Curves", "curves", v.curves, { size: 14, title: "best, fsdp, hsdp64, ddp, zero1, tp8-pp8-zero1, best-tp2; joined by commas" }),
     field("Compare with", "also", v.also, { size: 12, placeholder: "dgx-a100", title: "Other clusters, joined by commas" }),
@@ -123,6 +122,8 @@ function paint(el, ctx) {
   says(el.querySelector("#says"));
   sayings(el.querySelector("#sayings"));
   points(el.querySelector("#points"));
+  bias(el.querySelector("#bias"));
+  k.mark("answer");
   chart(el.querySelector("#curve"), metric, el, ctx);
 }
 
@@ -139,20 +140,40 @@ function says(el) {
     knee ? ` Beyond ${k.count(knee.previous)}, an added accelerator brings ${k.percent(knee.returned, 0)} of what each of the first brings: the knee.` : ` Up to ${k.count(runs.at(-1).accelerators)} there is no knee.`, " ", window_(first));
 }
 
-// Which sizes meet deadline and budget?
+const limits = () => ({ deadline: k.read(state.v.deadline) || null, budget: k.read(String(state.v.budget).replace("$", "")) || null });
+
+// Which sizes meet deadline and budget? { fine, why }: sizes, or the reason why there is none.
+export function meets(points, { deadline, budget }) {
+  const runs = points.filter((p) => !p.infeasible), soon = runs.filter((p) => !deadline || p.days <= deadline), cheap = runs.filter((p) => !budget || (p.usd !== null && p.usd <= budget));
+  const fine = soon.filter((p) => cheap.includes(p)).map((p) => p.accelerators);
+  if (fine.length || !runs.length) return { fine };
+  const least = (key) => runs.reduce((x, p) => (p[key] !== null && p[key] < x[key] ? p : x)), fastest = least("days"), cheapest = least("usd"), reasons = [];
+  if (!soon.length) reasons.push(`the fastest, ${k.count(fastest.accelerators)}, takes ${k.days(fastest.days)}`);
+  if (!cheap.length) reasons.push(cheapest.usd === null ? "no price is known" : `the cheapest, ${k.count(cheapest.accelerators)}, costs ${k.dollars(cheapest.usd)}`);
+  if (soon.length && cheap.length) reasons.push(`the deadline takes ${k.count(soon[0].accelerators)} or more, for ${k.dollars(soon[0].usd)}; the budget allows up to ${k.count(cheap.at(-1).accelerators)}, for ${k.days(cheap.at(-1).days)}`);
+  return { fine, why: reasons.join("; ") };
+}
+
 function window_(curve) {
-  const deadline = k.read(state.v.deadline), budget = k.read(String(state.v.budget).replace("$", ""));
+  const { deadline, budget } = limits();
   if (!deadline && !budget) return null;
-  const fine = curve.points.filter((p) => !p.infeasible && (!deadline || p.days <= deadline) && (!budget || p.usd <= budget)).map((p) => p.accelerators);
-  if (fine.length) return h("b", { text: `${k.count(fine[0])}${fine.length > 1 ? ` to ${k.count(fine.at(-1))}` : ""} accelerators meet ${[deadline && "the deadline", budget && "the budget"].filter(Boolean).join(" and ")}.` });
-  const fastest = curve.points.reduce((x, p) => (p.days < x.days ? p : x)), cheapest = curve.points.reduce((x, p) => (p.usd < x.usd ? p : x));
-  return h("b", { text: `No size does: the fastest takes ${k.days(fastest.days)}, the cheapest costs ${k.dollars(cheapest.usd)}.` });
+  const { fine, why } = meets(curve.points, { deadline, budget }), both = [deadline && `${k.days(deadline)}`, budget && k.dollars(budget)].filter(Boolean).join(" and ");
+  return h("b", { id: "window", text: fine.length ? `${k.count(fine[0])}${fine.length > 1 ? ` to ${k.count(fine.at(-1))}` : ""} accelerators stay within ${both}.` : `No size stays within ${both}: ${why}.` });
+}
+
+// How far off, and to which side: beside the curve, not in a drawer.
+function bias(el) {
+  const b = measured.bias, own = measured.own || [], parts = [];
+  if (b?.count) parts.push(`On the ${k.count(b.count)} published runs of this size and chip, predictions are ${k.signed(b.median)} off (median; plus is too fast), 80 % of them between ${k.signed(b.low, 0)} and ${k.signed(b.high, 0)}. `);
+  else if (measured.bias) parts.push("No published run has this size, chip and precision. ");
+  if (measured.own_count) parts.push(`${own.length} of ${measured.own_count} runs measured here ${own.length === 1 ? "belongs" : "belong"} on this curve. `);
+  fill(el, parts, "Failures, restarts and other jobs' traffic are not modelled: real curves lie lower, the more so at scale.");
 }
 
 function sayings(el) {
-  const parts = [["Where it stops paying", told.words.knees], ["What eats the gain", told.words.causes], ["Which strategy wins where", told.words.best], ["Overtaking", told.words.crossovers], ["Sizes without a point", told.words.missing], ["Keep in mind", [...told.warnings, "Failures and other jobs' traffic are not modelled: real curves lie lower, more so at scale."]]];
+  const parts = [["Where it stops paying", told.words.knees], ["What eats the gain", told.words.causes], ["Which strategy wins where", told.words.best], ["Overtaking", told.words.crossovers], ["Sizes without a point", told.words.missing], ["Keep in mind", told.warnings]];
   const status = told.every ? `Checked against all ${k.count(told.checked)} strategies: ${told.gain > TIE ? `up to ${k.percent(told.gain)} was gained.` : "none is better by more than a tie."}` : "";
-  fill(el, h("p", { class: "muted small", id: "every", role: "status", text: status }), parts.filter(([, list]) => list.length).map(([title, list]) => [h("h2", { text: title }), h("ul", {}, list.map((text) => h("li", {}, spread(text))))]));
+  fill(el, h("p", { class: "muted small", id: "every", role: "status", text: status }), parts.filter(([, list]) => list.length).map(([title, list]) => h("div", {}, h("h2", { text: title }), h("ul", {}, list.map((text) => h("li", {}, spread(text)))))));
 }
 
 // "best: 8 to 16 this; 16 to 32 that" reads better as a list.
@@ -165,8 +186,8 @@ function points(el) {
   const rows = told.curves.flatMap((curve) => curve.points.map((p) => ({ curve: name(curve), ...p })));
   const many = told.curves.length > 1;
   fill(el, h("h2", { text: "Every size" }), k.table(rows, [
-    ...(many ? [["Curve", (r) => r.curve]] : []), ["Accelerators", (r) => k.count(r.accelerators), "num"], ["Strategy", (r) => h("code", { text: r.strategy })], ["Step", (r) => k.seconds(r.step_seconds), "num"],
-    ["Tokens/s", (r) => k.grouped(r.tokens_per_second), "num"], ["80 % of cases", (r) => k.range(k.short, r.low * r.accelerators, r.high * r.accelerators), "num"], ["MFU", (r) => k.percent(r.mfu), "num"], ["Next accelerator", (r) => k.percent(r.returned, 0), "num"],
+    ...(many ? [["Curve", (r) => r.curve, "nowrap"]] : []), ["Accelerators", (r) => k.count(r.accelerators), "num"], ["Strategy", (r) => h("code", { text: r.strategy })], ["Step", (r) => k.seconds(r.step_seconds), "num"],
+    ["Tokens/s (80 %)", (r) => [k.grouped(r.tokens_per_second), h("br"), h("span", { class: "muted small", text: k.range(k.short, r.low * r.accelerators, r.high * r.accelerators) })], "num"], ["MFU", (r) => k.percent(r.mfu), "num"], ["Next one", (r) => k.percent(r.returned, 0), "num"],
     ["Days", (r) => k.days(r.days), "num"], ["Rent", (r) => k.dollars(r.usd), "num"], ["Energy", (r) => k.energy(r.joules), "num"], ["What grew", (r) => r.infeasible ? h("span", { class: "bad", text: r.infeasible.slice(0, 60) }) : r.cause ? `${r.cause.name} (${k.percent(r.cause.share, 0)})` : "", "words"],
   ], { caption: "Every size", selected: (r) => r.accelerators === Number(told.question.gpus) }));
 }
@@ -192,9 +213,13 @@ function chart(el, [label, title, value, format, bound], whole, ctx) {
       customdata: run.map((p) => p.accelerators),
     });
   });
-  const dots = measured.filter((m) => m.accelerators >= all[0] && m.accelerators <= all.at(-1));
-  const own = { tokens_per_second: (m) => m.measured * m.accelerators, rate: (m) => m.measured, mfu: (m) => m.mfu }[state.v.metric];
-  if (own && dots.length) traces.push({ x: dots.map((m) => m.accelerators), y: dots.map(own), mode: "markers", name: `measured, published runs (${dots.length})`, marker: { size: 7, color: "rgba(0,0,0,0)", line: { color: c.colour("ink"), width: 1.2 }, symbol: "circle" }, text: dots.map((m) => `<b>measured</b> ${m.model}, ${m.strategy || ""}<br>${m.source}, ${k.count(m.accelerators)} accelerators, sequence ${k.count(m.sequence)}<br>${k.grouped(m.measured)} tokens/s per accelerator`), hovertemplate: "%{text}<extra></extra>" });
+  const level = { tokens_per_second: (m) => m.measured * m.accelerators, rate: (m) => m.measured, mfu: (m) => m.mfu, days: (m) => told.tokens && told.tokens / (m.measured * m.accelerators) / 86400 }[state.v.metric];
+  const dots = (runs, words, marker) => {
+    const here = level ? runs.filter((m) => m.accelerators >= all[0] && m.accelerators <= all.at(-1)) : [];
+    if (here.length) traces.push({ x: here.map((m) => m.accelerators), y: here.map(level), mode: "markers", name: `${words} (${here.length})`, marker, text: here.map((m) => `<b>${words}</b>: ${m.model}, ${m.strategy || ""}<br>${m.source}, ${k.count(m.accelerators)} accelerators, sequence ${k.count(m.sequence)}<br>${k.grouped(m.measured)} tokens/s per accelerator${m.error === null || m.error === undefined ? "" : `, predicted ${k.signed(m.error)}`}`), hovertemplate: "%{text}<extra></extra>" });
+  };
+  dots(measured.runs, "measured, published", { size: 7, color: "rgba(0,0,0,0)", line: { color: c.colour("ink"), width: 1.2 }, symbol: "circle" });
+  dots(measured.own || [], "measured here", { size: 13, color: c.colour("c-bubble"), line: { color: c.colour("ink"), width: 1.2 }, symbol: "star" });
   const best = told.curves[0], shapesOf = [...new Set(best.points.filter((p) => !p.infeasible).map((p) => p.shape))];
   const edge = (i, side) => { const p = best.points, here = p[i].accelerators, other = p[i + side]?.accelerators || here * (side > 0 ? 2 : 0.5); return Math.sqrt(here * other); };
   best.points.forEach((p, i) => {
@@ -212,16 +237,19 @@ function chart(el, [label, title, value, format, bound], whole, ctx) {
   const knee = told.knees.find((x) => x.label === best.label && x.cluster === best.cluster);
   if (knee) line(knee.accelerators, "dot", "knee", 0.93);
   for (const x of told.crossovers.slice(0, 4)) line(x.accelerators, "dashdot", `${x.winner} overtakes ${x.loser}`, 0.2);
-  const level = (y, text, key) => { shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, yref: "y", y0: y, y1: y, line: { color: c.colour("bad"), width: 2, dash: "dash" }, name: key, editable: true }); notes.push({ xref: "paper", x: 0, xanchor: "left", xshift: 6, y: logs ? Math.log10(y) : y, yref: "y", yanchor: "bottom", text, showarrow: false, font: { size: 11.5, color: c.colour("bad") } }); };
-  const logs = ["tokens_per_second", "days"].includes(state.v.metric);
-  const deadline = k.read(state.v.deadline), budget = k.read(String(state.v.budget).replace("$", ""));
-  if (state.v.metric === "days" && deadline) level(deadline, "deadline: drag", "deadline");
-  if (state.v.metric === "usd" && budget) level(budget, "budget: drag", "budget");
-  if (state.v.metric === "returned") level(Number(state.v.knee), "stop below: drag", "knee");
+  const logs = ["tokens_per_second", "days"].includes(state.v.metric), { deadline, budget } = limits();
+  if (deadline || budget) {
+    const { fine } = meets(best.points, { deadline, budget });
+    if (fine.length) {
+      shapes.push({ type: "rect", xref: "x", x0: fine[0] / 1.12, x1: fine.at(-1) * 1.12, yref: "paper", y0: 0.13, y1: 1, fillcolor: c.translucent("c-opt", 0.13), line: { width: 0 }, layer: "below" });
+      notes.push({ x: Math.log10(fine[0] / 1.12), xref: "x", xanchor: "left", xshift: 4, y: 0.14, yref: "paper", yanchor: "bottom", text: deadline && budget ? "within both" : deadline ? "in time" : "within budget", showarrow: false, font: { size: 11.5, color: c.colour("good") } });
+    }
+  }
+  const lines = moving(best, whole, ctx);
   const rows = told.curves.flatMap((curve) => curve.points.map((p) => ({ curve: name(curve), accelerators: p.accelerators, strategy: p.strategy, value: value(p), low: bound && p.low ? bound(p, p.low / p.tokens_per_second_per_accelerator) : null, high: bound && p.high ? bound(p, p.high / p.tokens_per_second_per_accelerator) : null, step_seconds: p.step_seconds, tokens_per_second: p.tokens_per_second, mfu: p.mfu, returned: p.returned, days: p.days, usd: p.usd, joules: p.joules, infeasible: p.infeasible })));
   const percent = ["mfu", "returned"].includes(state.v.metric);
   c.draw(el, {
-    traces, rows, name: `scale-${state.q.model}-${state.v.metric}`, label: `${title} against accelerators, for ${told.curves.map(name).join(", ")}`, height: 500, edits: { shapePosition: true },
+    traces, rows, name: `scale-${state.q.model}-${state.v.metric}`, label: `${title} against accelerators, for ${told.curves.map(name).join(", ")}`, height: 500, lines,
     columns: [["Curve", (r) => r.curve], ["Accelerators", (r) => k.count(r.accelerators), "num"], ["Strategy", (r) => h("code", { text: r.strategy })], [label, (r) => r.value === null || r.value === undefined ? "\u2013" : format(r.value), "num"]],
     layout: {
       xaxis: c.axis("accelerators", { ...c.powers(all), range: [Math.log10(all[0]) - 0.12, Math.log10(all.at(-1)) + 0.12], anchor: "y2" }),
@@ -230,12 +258,22 @@ function chart(el, [label, title, value, format, bound], whole, ctx) {
     },
   }, {
     plotly_click: (event) => { const here = event.points[0]?.customdata; if (here) ctx.change({ n: here }); },
-    plotly_relayout: (event) => {
-      const key = Object.keys(event).find((x) => /^shapes\[\d+\]\.y0$/.test(x));
-      if (!key) return;
-      const shape = shapes[Number(key.match(/\d+/)[0])], at = event[key];
-      if (!shape?.name) return;
-      set({ [shape.name]: shape.name === "knee" ? String(Math.min(Math.max(Math.round(at * 20) / 20, 0.05), 0.95)) : shape.name === "budget" ? String(Math.round(at)) : k.significant(at) }, whole, ctx);
-    },
   });
+}
+
+// The line that belongs to this metric: deadline over days, budget over rent, the knee's rule over returns.
+function moving(curve, whole, ctx) {
+  const { deadline, budget } = limits(), n = Number(told.question.gpus), here = curve.points.find((p) => p.accelerators === n && !p.infeasible) || curve.points.find((p) => !p.infeasible);
+  const round = { deadline: (v) => k.significant(v), budget: (v) => Number(v.toPrecision(3)).toFixed(0), knee: (v) => String(Math.min(Math.max(Math.round(v * 20) / 20, 0.05), 0.95)) };
+  const line = (key, name, value, first, words, step) => {
+    if (!value && !first) return [];
+    const keep = (v) => { state.v[key] = round[key](v); for (const input of whole.querySelectorAll(`[data-field=${key}]`)) input.value = state.v[key]; };
+    return [{ key, name, value: value || first, set: Boolean(value), words: (v) => value || state.v[key] ? words(v) : `set a ${key}`, step,
+      live: (v) => { keep(v); says(whole.querySelector("#says")); }, done: (v) => { keep(v); set({}, whole, ctx); } }];
+  };
+  const share = (v, way) => v * 1.05 ** way;
+  if (state.v.metric === "days") return line("deadline", "Deadline", deadline, here?.days, (v) => `deadline ${k.days(v)}`, share);
+  if (state.v.metric === "usd") return line("budget", "Budget", budget, here?.usd, (v) => `budget ${k.dollars(v)}`, share);
+  if (state.v.metric === "returned") return line("knee", "Stop below", Number(state.v.knee), 0.5, (v) => `stop below ${k.percent(v, 0)}`, (v, way) => v + 0.05 * way);
+  return [];
 }

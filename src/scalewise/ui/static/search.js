@@ -98,13 +98,16 @@ function front(el, ctx) {
   { plotly_click: (event) => { const s = event.points[0]?.customdata; if (s) ctx.change({ strategy: s }); } });
 }
 
+// Between two colours, so that the best is the strongest in light and in dark.
+const mixed = (a, b, share) => "#" + [1, 3, 5].map((i) => Math.round(parseInt(a.slice(i, i + 2), 16) * share + parseInt(b.slice(i, i + 2), 16) * (1 - share)).toString(16).padStart(2, "0")).join("");
+
 function map(el, ctx) {
   const tps = [...new Set(told.map.map((r) => r.tp))].sort((a, b) => a - b), pps = [...new Set(told.map.map((r) => r.pp))].sort((a, b) => a - b);
   const at = (tp, pp) => told.map.find((r) => r.tp === tp && r.pp === pp), z = pps.map((pp) => tps.map((tp) => at(tp, pp)?.gap ?? null));
-  const cells = pps.flatMap((pp, j) => tps.map((tp, i) => z[j][i] === null ? null : { x: i, y: j, text: z[j][i] < 0.0005 ? "best" : z[j][i] > 9.99 ? `\u00d7${k.significant(1 + z[j][i], 2)}` : `+${(100 * z[j][i]).toFixed(z[j][i] < 0.1 ? 1 : 0)}%`, showarrow: false, font: { size: 12, color: z[j][i] < 0.35 ? "#ffffff" : c.colour("ink") } })).filter(Boolean);
+  const cells = pps.flatMap((pp, j) => tps.map((tp, i) => z[j][i] === null ? null : { x: i, y: j, text: z[j][i] < 0.0005 ? "best" : z[j][i] > 9.99 ? `\u00d7${k.significant(1 + z[j][i], 2)}` : `+${(100 * z[j][i]).toFixed(z[j][i] < 0.1 ? 1 : 0)}%`, showarrow: false, font: { size: 12, color: z[j][i] < (c.colour("accent-ink") === "#ffffff" ? 0.1 : 0.2) ? c.colour("accent-ink") : c.colour("ink") } })).filter(Boolean);
   const best = c.colour("c-compute"), none = c.colour("hair");
   c.draw(el, {
-    traces: [{ type: "heatmap", x: tps.map((_, i) => i), y: pps.map((_, j) => j), z: z.map((line) => line.map((v) => v === null ? null : Math.min(v, 1))), colorscale: [[0, "#0b4f86"], [0.12, best], [1, none]], zmin: 0, zmax: 1, showscale: false, xgap: 3, ygap: 3, hoverongaps: false, text: pps.map((pp) => tps.map((tp) => { const r = at(tp, pp); return r ? `<b>${r.strategy}</b><br>${k.seconds(r.step_seconds)} per step, ${k.gib(r.memory_bytes)}` : "nothing fits"; })), hovertemplate: "%{text}<extra></extra>", customdata: pps.map((pp) => tps.map((tp) => at(tp, pp)?.strategy)) }],
+    traces: [{ type: "heatmap", x: tps.map((_, i) => i), y: pps.map((_, j) => j), z: z.map((line) => line.map((v) => v === null ? null : Math.min(v, 1))), colorscale: [[0, best], [0.5, mixed(best, none, 0.35)], [1, none]], zmin: 0, zmax: 1, showscale: false, xgap: 3, ygap: 3, hoverongaps: false, text: pps.map((pp) => tps.map((tp) => { const r = at(tp, pp); return r ? `<b>${r.strategy}</b><br>${k.seconds(r.step_seconds)} per step, ${k.gib(r.memory_bytes)}` : "nothing fits"; })), hovertemplate: "%{text}<extra></extra>", customdata: pps.map((pp) => tps.map((tp) => at(tp, pp)?.strategy)) }],
     rows: told.map.map(({ degrees, ...r }) => r), name: "search-map", label: "How far the best strategy of each tensor and pipeline degree is behind the best of all", height: 400, columns: [["tp", (r) => r.tp, "num"], ["pp", (r) => r.pp, "num"], ["Best strategy", (r) => r.strategy], ["Behind best", (r) => k.signed(r.gap), "num"]],
     layout: { xaxis: c.axis("tensor parallel", { tickvals: tps.map((_, i) => i), ticktext: tps.map(String), showgrid: false }), yaxis: c.axis("pipeline stages", { tickvals: pps.map((_, j) => j), ticktext: pps.map(String), showgrid: false }), annotations: cells },
   }, { plotly_click: (event) => { const s = event.points[0]?.customdata; if (s) ctx.change({ strategy: s }); } });

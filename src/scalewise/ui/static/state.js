@@ -3,7 +3,7 @@
 const QUESTION = ["model", "on", "n", "strategy", "seq", "batch", "precision", "stack", "tokens", "cap", "algorithm", "protocol", "by"];
 const VIEWS = {
   kind: "strong", sizes: "", metric: "rate", knee: "0.5", curves: "best,fsdp", also: "",
-  deadline: "", budget: "", rank: "time", filter: "", chip: "", framework: "", model_size: "", explain: "", study: "", each: "",
+  deadline: "", budget: "", rank: "time", filter: "", chip: "", source: "", split: "", framework: "", model_size: "", explain: "", study: "", each: "",
 };
 const DEFAULTS = { model: "llama-2-7b", on: "dgx-h100", n: "256", seq: "4096", batch: "1024" };
 

@@ -55,6 +55,17 @@ async function run(el, name, quick) {
   }
 }
 
+// The report's colours as those of the page, which are made for light and for dark.
+const PALETTE = { "#0072b2": "c-compute", "#d55e00": "c-comm", "#009e73": "c-opt", "#cc79a7": "c-bubble", "#e69f00": "c-hidden", "#56b4e9": "c-recompute", "#000000": "ink" };
+const themed = (data) => JSON.parse(JSON.stringify(data).replace(/#[0-9a-f]{6}(?=")/gi, (tint) => (PALETTE[tint.toLowerCase()] ? c.colour(PALETTE[tint.toLowerCase()]) : tint)));
+
+// The points behind a figure as a table: axes, strategy, what is shown of them.
+function columns(e) {
+  const cell = (v) => (typeof v === "number" ? (Number.isInteger(v) ? k.count(v) : k.significant(v, 4)) : v ?? "\u2013");
+  const number = (key) => (e.rows.some((r) => typeof (r.axes[key] ?? r.metrics[key]) === "number") ? "num" : null);
+  return [...Object.keys(e.rows[0]?.axes || {}), ...e.metrics].map((key) => [key.replaceAll("_", " "), (r) => cell(r[key]), number(key)]);
+}
+
 function paint(el) {
   const place = el.querySelector("#answer-study");
   if (!place) return;
@@ -70,6 +81,6 @@ function paint(el) {
     for (const [key, value] of Object.entries(layout)) if (/^[xy]axis/.test(key)) Object.assign(value, { gridcolor: c.colour("grid"), linecolor: c.colour("line"), zerolinecolor: c.colour("line"), automargin: true, tickfont: { color: soft }, title: { ...(value.title || {}), font: { color: soft, size: 12 } } });
     for (const note of layout.annotations || []) note.font = { ...(note.font || {}), color: c.colour("ink") };
     delete layout.width;
-    c.draw(el.querySelector(`#fig-${CSS.escape(e.id)}-${i}`), { traces: structuredClone(f.data), layout: { ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: c.colour("ink"), size: 12, family: getComputedStyle(document.body).fontFamily }, title: null, legend: { orientation: "h", y: -0.18, yanchor: "top", x: 0, font: { color: soft, size: 11 } } }, rows: e.rows.map((r) => ({ ...r.axes, strategy_used: r.strategy, ...r.metrics })), name: `${told.name}-${e.id}`, label: f.caption || e.title, height: Math.max(layout.height || 0, 400) });
+    c.draw(el.querySelector(`#fig-${CSS.escape(e.id)}-${i}`), { traces: themed(f.data), layout: { ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: c.colour("ink"), size: 12, family: getComputedStyle(document.body).fontFamily }, title: null, legend: { orientation: "h", y: -0.18, yanchor: "top", x: 0, font: { color: soft, size: 11 } } }, rows: e.rows.map((r) => ({ ...r.axes, strategy_used: r.strategy, ...r.metrics })), columns: columns(e), name: `${told.name}-${e.id}`, label: f.caption || e.title, height: Math.max(layout.height || 0, 400) });
   });
 }
