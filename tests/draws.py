@@ -196,6 +196,8 @@ def strategies(draw, model, workload, accelerators, precisions=("bf16",)):
     if pp == 1:
         chunks = 1
     schedules = [name for name in SCHEDULES if name != "interleaved" or chunks > 1]
+    if pp > 1 and 2 * pp > model.layers:
+        schedules.remove("zbv")
     share = workload.global_batch // (fields["dp_replicate"] * fields["dp_shard"])
     fields |= {
         "sharding": sharding,

@@ -28,6 +28,7 @@ def prices(*stages, **changes):
     numbers = {
         "forward_block": block(2.0),
         "backward_block": block(4.0),
+        "inputs": 2.0,
         "weights": 2.0,
         "head_forward": 0.0,
         "head_backward": 0.0,

@@ -40,7 +40,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Data parallelism": ("step/data_parallel.py",),
     "Tensor parallelism": ("step/tensor_parallel.py",),
     "Context parallelism": ("step/context_parallel.py",),
-    "Pipelines": ("step/pipeline.py", "step/stages.py"),
+    "Pipelines": ("step/pipeline.py", "step/zero_bubble.py", "step/stages.py"),
     "Groups and links": ("step/groups.py",),
     "The step": ("step/work.py", "step/terms.py", "step/flops.py"),
     "Memory": ("step/memory.py",),

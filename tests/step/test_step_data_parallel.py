@@ -12,6 +12,7 @@ from scalewise.step.data_parallel import (
     hidden_behind,
     hidden_tail,
     overlapped,
+    passing_backward,
     step_load,
     tail_hides,
 )
@@ -106,11 +107,60 @@ def test_a_hidden_tail_is_exposed_once_per_step():
     traffic = block_traffic(case)
     reduce, root = one(traffic.reduce), one(traffic.root_reduce)
     long = np.array([100.0])
-    layer, edge, slowed = hidden_tail(case, traffic, np.array([4.0]), long, long, np.array([root]))
+    four, roots, head = np.array([4.0]), np.array([root]), np.array([0.0])
+    layer, edge, slowed = hidden_tail(case, traffic, four, long, long, roots, head)
     steps = one(case.micro_steps)
     assert one(layer) == pytest.approx(reduce / steps)
     assert one(edge) == pytest.approx(root / steps)
     assert one(slowed) == pytest.approx((1.0 - 1.0 / steps) * 0.5 * (reduce + root))
+
+
+def test_busy_links_leave_no_room_for_the_root():
+    # GPipe has no forward between its backward passes to hide the root behind: 70 s of it beside
+    # a head of 5 s, but for the last micro step, which hides nothing.
+    case = case_of("zero2x2-pp4-gpipe", model=toy_model(layers=16))
+    traffic = replace(block_traffic(case), reduce=np.array([100.0]))
+    four, ten, roots = np.array([4.0]), np.array([10.0]), np.array([70.0])
+    _, edge, _ = hidden_tail(case, traffic, four, ten, ten, roots, np.array([5.0]))
+    steps = one(case.micro_steps)
+    assert one(edge) == pytest.approx(70.0 / steps + (1.0 - 1.0 / steps) * 65.0)
+
+
+@pytest.mark.parametrize(
+    ("reduce", "root", "exposed"),
+    [
+        # Forward 10 s, backward 10 s and 5 s of contention; four layers. All but two reductions
+        # hold up backward; forward hides the two.
+        (20.0, 5.0, 2 * 5.0),
+        # 400 s of reductions and 70 s of the root behind 100 s of passes and 5 s of the head.
+        (100.0, 70.0, 400.0 + 70.0 - 100.0 - 5.0),
+    ],
+)
+def test_reductions_lag_behind_into_the_next_forward(reduce, root, exposed):
+    case = case_of("zero2x2")
+    traffic = replace(block_traffic(case), reduce=np.array([reduce]))
+    four, ten, roots = np.array([4.0]), np.array([10.0]), np.array([root])
+    layer, edge, _ = hidden_tail(case, traffic, four, ten, ten, roots, np.array([5.0]))
+    steps = one(case.micro_steps)
+    last = reduce + 3 * (reduce - 15.0)
+    assert one(layer) == pytest.approx(last / steps + (1.0 - 1.0 / steps) * exposed)
+    assert one(edge) == pytest.approx(root / steps)
+
+
+def test_a_pass_leaves_its_last_reductions_behind():
+    # Backward 10 s, gathers 4 s, reductions 8 s; contention 0.5.
+    case, ten = case_of("fsdp2-pp4", model=toy_model(layers=16)), np.array([10.0])
+    gathers = ten * 0.4
+    traffic = replace(block_traffic(case), gather=gathers, again=gathers, reduce=ten * 0.8)
+    deep, second = passing_backward(case, ten, traffic)
+    assert one(deep) == one(second) == pytest.approx(15.0)
+    # Longer than backward: the last two wait for gathers alone.
+    deep, second = passing_backward(case, ten, replace(traffic, reduce=ten * 1.8))
+    assert one(deep) == pytest.approx(22.0)
+    assert one(second) == pytest.approx(15.0)
+    case = case_of("fsdp2-pp4-nodpoverlap", model=toy_model(layers=16))
+    deep, second = passing_backward(case, ten, traffic)
+    assert one(deep) == one(second) == pytest.approx(22.0)
 
 
 def test_fully_sharded_traffic_of_a_layer():

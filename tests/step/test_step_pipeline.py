@@ -1,12 +1,11 @@
 """Pipelines: bubbles and sends by hand."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from scalewise.physics.collectives import CALL_SECONDS
-from scalewise.step.pipeline import bubble_seconds, kept_share, passes_left, sends
+from scalewise.step.pipeline import Wave, bubble_seconds, message_seconds, passes_left
+from scalewise.step.pipeline import sends as sends_of
 from toys import case_of, one, toy_cluster, toy_model
 
 # A Simple message of NCCL's model inside a domain and between two.
@@ -14,20 +13,25 @@ INSIDE = CALL_SECONDS + (8.4 + 3.4) * 1e-6
 ACROSS = CALL_SECONDS + (8.4 + 14.0) * 1e-6
 
 
-def layer_of(forward, inputs, weights):
-    """Passes of a layer that are as long as this, seconds."""
-    backward = np.array([inputs + weights])
-    return SimpleNamespace(
-        forward=np.array([forward]),
-        backward=backward,
-        device_backward=backward,
-        layer=SimpleNamespace(weights=np.array([weights])),
+def wave_of(forward=2.5 / 3, backward=5.0 / 3, weights=0.0, head=0.0, ahead=0.0):
+    """One micro batch on four stages, each of which takes as long as this, seconds."""
+    return Wave(
+        forward=np.array([4 * forward]),
+        backward=np.array([4 * backward]),
+        own_forward=np.array([forward]),
+        own_backward=np.array([backward]),
+        weights=np.array([weights]),
+        head=np.array([head]),
+        ahead=np.array([ahead]),
     )
 
 
 def bubble_of(case):
-    layer = layer_of(1.0, 1.0, 1.0)
-    return bubble_seconds(case, np.array([10.0]), np.array([2.5]), layer)
+    """The bubble where a micro batch takes 2.5 s on each stage, a third of it for weights."""
+    third = 2.5 / 3
+    halves = one(case.schedule) >= 2.0
+    wave = wave_of(third, third, third) if halves else wave_of()
+    return bubble_seconds(case, wave, np.array([2.5]))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +51,7 @@ def bubble_of(case):
         ("fsdp2-pp4-v2-mb8", 3.75 + 0.5 * 0.75 * 10.0),
         # Nothing to fill the drain with but the weights of the only micro batch.
         ("fsdp2-pp4-zbh1-mb8", 5.0),
-        ("fsdp2-pp4-zbv-mb8", 5.0),
+        ("fsdp2-pp4-zbv-mb8", 5.0 - 2.5 / 6),
     ],
 )
 def test_bubble_is_the_time_of_the_other_stages(spelling, bubble):
@@ -56,27 +60,17 @@ def test_bubble_is_the_time_of_the_other_stages(spelling, bubble):
     assert one(bubble_of(case)) == pytest.approx(bubble)
 
 
-@pytest.mark.parametrize(
-    ("spelling", "passes", "share"),
-    [
-        # (forward, gradients of inputs, of weights); 3 hops, 8 micro steps.
-        ("fsdp2-pp4-zbh1", (1.0, 3.0, 1.0), 9 / 15),  # 3 (1 + 3) - 3 x 1 of 3 x 5
-        ("fsdp2-pp4-zbh1", (2.0, 1.0, 3.0), 6 / 18),  # never below 3 forward passes
-        ("fsdp2-pp4-zbv", (2.0, 1.0, 1.0), 3 / 12),  # half a forward per hop
-        ("fsdp2-pp4-zbv", (1.0, 3.0, 1.0), 6 / 15),  # inputs wait for what weights do not fill
-    ],
-)
-def test_zero_bubble_schedules_keep_what_weights_cannot_fill(spelling, passes, share):
-    case = case_of(spelling, model=toy_model(layers=16))
-    assert one(kept_share(case, layer_of(*passes))) == pytest.approx(share)
-
-
 def test_bubble_share_of_equal_stages_is_the_textbook_one():
     # (pp - 1) / micro steps of the busy time, over the chunks.
     case = case_of("fsdp2-pp4-v2", model=toy_model(layers=16))
     busy = one(case.micro_steps) * 2.5
     bubble = one(bubble_of(case))
     assert bubble / busy == pytest.approx((4 - 1) / 8 / 2)
+
+
+def sends(case, *, on_last=False):
+    """Sends where a middle stage, or the last, sets the pace."""
+    return sends_of(case, message_seconds(case), np.full(len(case.layers), on_last))
 
 
 @pytest.mark.parametrize(
@@ -115,6 +109,17 @@ def test_zero_bubble_schedules_post_their_sends_ahead(schedule):
     # Down and up three hops: four messages are its own, two are those of others.
     assert one(exposed) == pytest.approx(4 * message, rel=1e-9)
     assert one(waiting) == pytest.approx(2 * message, rel=1e-9)
+
+
+def test_the_last_stage_has_one_neighbour():
+    cluster, model = toy_cluster(16), toy_model(layers=16)
+    case = case_of("fsdp4-pp4", "fsdp4-pp4-v2-noppoverlap", model=model, cluster=cluster)
+    message = ACROSS + 2_048_000 / 10e9
+    _, exposed, waiting = (np.asarray(part) for part in sends(case, on_last=True))
+    assert exposed[0] == pytest.approx(4 * 2 * message, rel=1e-9)
+    assert waiting[0] == pytest.approx(4 * message, rel=1e-9)
+    # With chunks it hands over to the first stage.
+    assert exposed[1] == pytest.approx(4 * 4 * 2 * message, rel=1e-9)
 
 
 def test_interleaving_hides_sends_but_for_fill_and_drain():

@@ -4,7 +4,6 @@ Each example prices several strategies at once, so a few examples cover many; `d
 """
 
 import math
-from dataclasses import replace
 from functools import reduce as fold
 from operator import add
 
@@ -34,19 +33,6 @@ ROUNDING = 1e-9
 def faster(after, before):
     """Whether every step of `after` takes at most the time of its counterpart."""
     return bool(np.all(after.step_seconds <= before.step_seconds * (1.0 + ROUNDING)))
-
-
-def plain_pipelines(point):
-    """The point with 1F1B in the place of zero-bubble schedules.
-
-    Those fill the drain with gradients of weights. Where launches or links set the pace, faster
-    kernels leave less to fill it with, and the idle time grows: nothing that more FLOP/s mend.
-    """
-    swapped = [
-        s.with_(schedule="1f1b", virtual_stages=1) if s.schedule.startswith("zb") else s
-        for s in point.strategies
-    ]
-    return replace(point, strategies=swapped)
 
 
 def numbers_of(value):
@@ -178,7 +164,6 @@ def test_a_better_fabric_never_hurts(point, factor):
 
 @given(point=points(), factor=factors)
 def test_more_flops_never_hurt(point, factor):
-    point = plain_pipelines(point)
     chip = point.cluster.accelerator
     peaks = {dtype: peak * factor for dtype, peak in chip.peak_flops.items()}
     better = point.cluster.with_(accelerator=chip.with_(peak_flops=peaks))
@@ -187,7 +172,6 @@ def test_more_flops_never_hurt(point, factor):
 
 @given(point=points(), factor=factors)
 def test_more_memory_bandwidth_never_hurts(point, factor):
-    point = plain_pipelines(point)
     chip = point.cluster.accelerator
     wider = chip.with_(memory_bandwidth=chip.memory_bandwidth * factor)
     assert faster(point.estimate(cluster=point.cluster.with_(accelerator=wider)), point.estimate())
@@ -205,7 +189,6 @@ def test_what_fits_keeps_fitting_with_more_memory(point, factor):
 
 @given(points())
 def test_a_lower_power_cap_is_never_faster_nor_hungrier(point):
-    point = plain_pipelines(point)
     cluster = point.cluster
     if cluster.tdp is None:
         return
@@ -238,7 +221,6 @@ def test_prefetching_never_hurts(point):
 
 @given(points())
 def test_recompute_trades_time_for_memory(point):
-    point = plain_pipelines(point)
     none, selective, full = (
         changed(point, recompute=word) for word in ("none", "selective", "full")
     )

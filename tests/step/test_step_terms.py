@@ -9,7 +9,7 @@ from scalewise.physics.compute import smooth_max
 from scalewise.step.data_parallel import block_traffic, hidden_behind, step_load
 from scalewise.step.estimate import estimate
 from scalewise.step.layers import head_compute, layer_compute
-from scalewise.step.pipeline import sends
+from scalewise.step.pipeline import message_seconds
 from scalewise.step.terms import Terms, communication_load, step_terms
 from scalewise.step.work import work
 from scalewise.strategy import parse_strategy
@@ -172,8 +172,10 @@ def test_the_slowest_stage_sets_the_pace():
     terms = terms_of(case)
     # The last stage has the head on top of its four layers.
     assert terms["head"] == pytest.approx(8 * head, rel=1e-12)
-    # The others' twelve layers, and two of the six messages down and up.
-    messages = one(sends(case)[2])
+    # The others' twelve layers, and four of the six messages down and up: two are its own.
+    message = one(message_seconds(case))
+    assert terms["pipeline_send"] == pytest.approx(8 * 2 * message, rel=1e-9)
+    messages = 4 * message
     assert messages > 0.0
     assert terms["bubble"] == pytest.approx(12 * block + messages, rel=1e-9)
     busy = sum(terms[name] for name in ("gemm", "attention", "memory_bound", "head"))

@@ -94,7 +94,9 @@ def test_updated_parameters_arrive_layer_by_layer():
 )
 def test_bubbles_of_equal_passes(schedule, bubble):
     some = prices(*[stage(2, params=0.0)] * 4, schedule=schedule, micro_steps=12)
-    some = replace(some, forward_block=block(1.0), backward_block=block(2.0), weights=1.0)
+    some = replace(
+        some, forward_block=block(1.0), backward_block=block(2.0), inputs=1.0, weights=1.0
+    )
     assert seconds(some) == 12 * 6.0 + bubble
 
 

@@ -1,6 +1,6 @@
 """The engine by hand: every time below can be checked with pencil and paper."""
 
-import time
+import sys
 
 import pytest
 
@@ -116,14 +116,21 @@ def chain(count):
 
 
 def test_cost_grows_linearly_with_tasks():
-    def cost(count):
-        graph = chain(count)
-        best = float("inf")
-        for _ in range(3):
-            start = time.process_time()
-            play(graph, contention=0.1)
-            best = min(best, time.process_time() - start)
-        return best
+    def calls(count):
+        """Function calls that playing takes: what time would say, without the noise."""
+        graph, made = chain(count), 0
 
-    # Quadratic growth would be 64 times; 8 with room for a busy machine.
-    assert cost(40_000) < 20 * cost(5_000)
+        def note(frame, event, argument):
+            nonlocal made
+            made += event in ("call", "c_call")
+
+        sys.setprofile(note)
+        try:
+            play(graph, contention=0.1)
+        finally:
+            sys.setprofile(None)
+        return made
+
+    few = calls(500)
+    assert few > 1_000
+    assert calls(4_000) == pytest.approx(8 * few, rel=0.02)

@@ -1,7 +1,5 @@
 """Both ways to one number: the timeline against the estimate."""
 
-import time
-
 import msgspec
 import numpy as np
 import pytest
@@ -139,9 +137,7 @@ def test_one_layer_on_one_accelerator():
 @pytest.mark.parametrize("spelled", ["fsdp1-mb1", "fsdp1-pp8-mb1", "fsdp8-mb1", "pp8-v4-fsdp4-mb1"])
 def test_ten_thousand_micro_batches(spelled):
     ranks = parse_strategy(spelled).data_parallel
-    start = time.process_time()
     step = line(spelled, batch=10_000 * ranks)
-    assert time.process_time() - start < 15.0
     assert step.estimate.micro_steps == 10_000
     assert step.difference == pytest.approx(0.0, abs=0.03)
     exposed = sum(step.exposed_seconds.values()) - sum(step.estimate.exposed.values())
@@ -153,28 +149,3 @@ def test_what_does_not_fit_is_played_with_the_reason():
     step = line("ddp8-mb1", "llama-2-70b")
     assert step.step_seconds > 0.0
     assert step.notes[0].startswith("this step cannot run, and is played all the same: memory:")
-
-
-# Speed, with room for a busy machine: process time, best of several.
-
-
-def fastest(run, times=3):
-    best = float("inf")
-    for _ in range(times):
-        start = time.process_time()
-        run()
-        best = min(best, time.process_time() - start)
-    return best
-
-
-def test_a_sharded_step_takes_less_than_50_ms():
-    line("fsdp256-mb2", batch=512)
-    assert fastest(lambda: line("fsdp256-mb2", batch=512), 5) < 0.05
-
-
-def test_a_deep_pipeline_takes_less_than_3_s():
-    def run():
-        step = line("tp8-pp16-fsdp64-mb1", "llama-3.1-405b", sequence=8192, batch=4096)
-        assert step.estimate.micro_steps == 64
-
-    assert fastest(run) < 3.0

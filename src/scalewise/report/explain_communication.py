@@ -21,22 +21,21 @@ from scalewise.step.groups import (
     gradient_group,
     replica_group,
     shard_group,
-    stages_cross_domains,
     tensor_group,
 )
-from scalewise.step.pipeline import kept_share, weights_seconds
 from scalewise.units import format_bytes, format_rate, format_seconds
 
 SOURCE = "NCCL's tuner (NVIDIA/nccl v2.30.7, src/graph/tuning.cc)"
 
 
-def _source(w: Worked) -> str:
+def links_source(w: Worked) -> str:
+    """Where the times of messages come from."""
     fabric = w.e.cluster.fabric
     return f"{SOURCE}; fabric {fabric.name}; link rates: datasheet x {w.chip.link_efficiency:g}"
 
 
 def _stack(w: Worked, what: str) -> str:
-    return f"{_source(w)}; {what}: stack {w.e.stack.name}"
+    return f"{links_source(w)}; {what}: stack {w.e.stack.name}"
 
 
 def _group(place: Placement) -> str:
@@ -173,7 +172,7 @@ def context_parallel(w: Worked) -> Explained:
         ),
         working=lines,
         result=w.steps * w.layers * (w.cp_forward + w.cp_backward),
-        source=_source(w),
+        source=links_source(w),
     )
 
 
@@ -198,7 +197,7 @@ def data_parallel_gather(w: Worked) -> Explained:
         working=_gather(w, bytes_, shard_group(w.case)),
         result=w.steps * w.others * (w.exposed_forward + backward)
         + w.steps * (gather + w.root_gather),
-        source=_source(w),
+        source=links_source(w),
     )
 
 
@@ -281,7 +280,7 @@ def _layered_letters(w: Worked) -> tuple[Letter, ...]:
 def _sharded_reduce(w: Worked) -> Explained:
     params = w.field("layer_params") / w.field("tp")
     bytes_ = w.field("reduce_bytes") * params
-    lines = _gather(w, bytes_, shard_group(w.case))
+    lines = _gather(w, bytes_ * w.field("scatter_factor"), shard_group(w.case))
     replicas = replica_group(w.case)
     if number(replicas.ranks) > 1:
         lines = (*lines, "between replicas: " + _all_reduce(w, bytes_ / w.shards, replicas))
@@ -328,80 +327,4 @@ def contention(w: Worked) -> Explained:
         ),
         result=w.steps * (w.others * w.slowed + w.tail_slowed),
         source=f"c: stack {w.e.stack.name}",
-    )
-
-
-def pipeline_bubble(w: Worked) -> Explained:
-    """Explain the idle time while the pipeline fills and drains."""
-    s, v, pp = w.e.strategy, w.field("chunks"), w.field("pp")
-    passing = w.slowest - w.tail
-    formula, letters = (
-        "T = (A - M) / v",
-        [
-            Letter("A", format_seconds(w.everywhere), "one micro batch over all stages"),
-            Letter("M", format_seconds(passing), "one micro batch on the slowest stage"),
-            Letter("v", plain(v), "virtual stages per stage"),
-        ],
-    )
-    if w.field("schedule") >= 2.0:
-        formula = "T = y (A - M) / v"
-        share = number(kept_share(w.case, w.work))
-        told = f"share of the 1F1B bubble that schedule {s.schedule} keeps, from the letters below"
-        later = number(weights_seconds(w.work))
-        letters += [
-            Letter("y", plain(share), told),
-            Letter("f", format_seconds(w.forward), "forward of a layer"),
-            Letter("i", format_seconds(w.backward - later), "gradients of its inputs"),
-            Letter("w", format_seconds(later), "gradients of its weights, which can wait"),
-        ]
-    if w.send_waiting > 0.0:
-        formula += " + Z"
-        told = "messages between other stages while the pipeline fills and drains"
-        letters.append(Letter("Z", format_seconds(w.send_waiting), told))
-    if v > 1.0 and w.steps < pp and w.field("schedule") < 3.0:
-        formula += " + (1 - 1 / v) (pp - a) A / pp"
-        letters += [
-            Letter("pp", plain(pp), "stages"),
-            Letter("a", plain(w.steps), "micro steps, fewer than stages: chunks wait for them"),
-        ]
-    return Explained(
-        key="bubble",
-        title="Pipeline bubble",
-        formula=formula,
-        letters=tuple(letters),
-        working=(
-            f"{s.pp} stages, {plain(w.steps)} micro steps, {plain(w.layers)} layers on the slowest"
-            + (" (with the head)" if w.on_last else ""),
-        ),
-        result=w.bubble,
-        source="arXiv 2104.04473 and (zero bubble) 2401.10241; layer times as above",
-    )
-
-
-def pipeline_send(w: Worked) -> Explained:
-    """Explain the sends between stages that nothing hides."""
-    load, exposed, pp = w.send_load, w.send_exposed, w.field("pp")
-    shard = w.field("tp") if w.field("sequence_parallel") > 0 else 1.0
-    message = 2.0 * w.tokens * w.field("hidden") / shard
-    crosses = number(stages_cross_domains(w.case))
-    one = number(collectives.send_seconds(message, w.wires, crosses))
-    per_micro = 4.0 if pp > 2 else 2.0
-    hidden = w.field("schedule") >= 2 or (w.field("chunks") > 1 and w.field("overlap_pp") > 0)
-    return Explained(
-        key="pipeline_send",
-        title="Exposed sends between pipeline stages",
-        formula="T = n t" if hidden else "T = n v a t",
-        letters=(
-            Letter("t", format_seconds(one), f"one message of {format_bytes(message)}"),
-            Letter("n", plain(per_micro), "messages per micro step and chunk"),
-            Letter("v", plain(w.field("chunks")), "virtual stages per stage"),
-            Letter("a", plain(w.steps), "micro steps"),
-        ),
-        working=(
-            "stages are in " + ("different domains" if crosses else "the same domain"),
-            f"load {format_seconds(load)}"
-            + (", hidden but for filling and draining" if hidden else ", the stages wait for it"),
-        ),
-        result=exposed,
-        source=_source(w),
     )

@@ -3,7 +3,8 @@
     for each in explain_terms(work(e)):
         each.title, each.formula, each.result      # result equals e.terms[each.key]
 
-Only terms that are not zero are explained. Communication is in `explain_communication`.
+Only terms that are not zero are explained. Communication is in `explain_communication`, the
+pipeline in `explain_pipeline`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from scalewise.report.explain_communication import (
     data_parallel_gather,
     data_parallel_reduce,
     per_step,
-    pipeline_bubble,
-    pipeline_send,
     tensor_parallel,
 )
+from scalewise.report.explain_pipeline import pipeline_bubble, pipeline_send
 from scalewise.report.explained import Explained, Letter, plain
 from scalewise.report.worked import Worked, number
 from scalewise.units import format_bytes, format_flops, format_percent, format_rate, format_seconds

@@ -76,10 +76,11 @@ def block_traffic(case: Case) -> BlockTraffic:
     # One call for all messages of the group: layer and roots, parameters and gradients.
     elements = (params, *rests)
     gradients = [case.reduce_bytes * each for each in elements]
-    sizes = stacked(*(2.0 * each for each in elements), *gradients)
+    scatters = [case.scatter_factor * each for each in gradients]
+    sizes = stacked(*(2.0 * each for each in elements), *scatters)
     times = np.asarray(gather_seconds(sizes, group, wires))
     gathers, reduces = times[: len(elements)], times[len(elements) :]
-    sizes = stacked(*gradients) / shards(case)
+    sizes = case.all_reduce_factor * (stacked(*gradients) / shards(case))
     reduces = reduces + np.asarray(all_reduce_seconds(sizes, replicas, wires))
     # Where gradients stay local until the last micro step, the reduction is spread over all.
     often = np.where(case.reduce_every_micro_step > 0.0, 1.0, 1.0 / case.micro_steps)
@@ -128,8 +129,23 @@ def tail_hides(case: Case, traffic: BlockTraffic) -> Mask:
     return np.asarray(follows & each & hides(case, traffic.again) & (case.sharding >= 2.0))
 
 
+def unhurried(case: Case, traffic: BlockTraffic) -> Mask:
+    """Whether reductions may lag behind backward into the next forward: no gather waits for them.
+
+    GPipe has no forward between its backward passes; zero-bubble schedules are priced apart.
+    """
+    turns = (case.schedule == 1.0) | (case.pp == 1.0)
+    return np.asarray(tail_hides(case, traffic) & (np.asarray(traffic.gather) <= 0.0) & turns)
+
+
 def hidden_tail(
-    case: Case, traffic: BlockTraffic, layers: Num, forward: Num, backward: Num, root: Num
+    case: Case,
+    traffic: BlockTraffic,
+    layers: Num,
+    forward: Num,
+    backward: Num,
+    root: Num,
+    head: Num,
 ) -> tuple[Num, Num, Num]:
     """Return what the last reductions of a micro step cost, mean over micro steps, seconds.
 
@@ -140,6 +156,7 @@ def hidden_tail(
         forward: Forward of a layer alone, seconds.
         backward: Its backward.
         root: Reduction of what no layer holds.
+        head: Output head and loss of the stage, seconds.
 
     Returns:
         Exposed of the layer's and of the root's reduction, and compute slowed down beside them.
@@ -156,9 +173,20 @@ def hidden_tail(
     shown = 1.0 - hidden
     slowed = case.contention * np.minimum(reduce, backward)
     behind = hidden * np.minimum(layers, 1.0)
-    exposed_ = shown * reduce + behind * np.maximum(reduce - (backward + slowed), 0.0)
+    late = np.maximum(reduce - (backward + slowed), 0.0)
     roots = hidden * case.contention * np.minimum(root, layers * forward)
-    return exposed_, shown * root, behind * slowed + roots
+    # Nothing hides on links that the layers keep busy all the time.
+    room = layers * np.maximum(backward + slowed - reduce, 0.0) + head
+    root_late = np.maximum(root - room, 0.0)
+    free = unhurried(case, traffic)
+    # Backward waits for all reductions but two, which forward hides if links have the time.
+    waits = np.maximum(layers - 2.0, 0.0) * late
+    links = layers * (reduce - forward - backward - slowed) + root - head
+    last = reduce + np.where(free, np.maximum(layers - 1.0, 0.0) * late, 0.0)
+    late = np.where(free, np.maximum(waits, links), late)
+    root_late = np.where(free, 0.0, root_late)
+    exposed_ = shown * last + np.where(free, hidden, behind) * late
+    return exposed_, shown * root + hidden * root_late, behind * slowed + roots
 
 
 def overlapped(case: Case, compute: Num, communication: Num, gather: Num) -> tuple[Num, Num]:
@@ -186,10 +214,14 @@ def beside_backward(case: Case, backward: Num, traffic: BlockTraffic) -> tuple[N
     """Return a block's backward with its traffic beside it, and what of that nothing hides.
 
     Mean over micro steps: gradients that are reduced once travel beside the last backward alone,
-    which may be too short for them where all of them together are not.
+    which may be too short for them where all of them together are not. What may lag behind is
+    counted by `hidden_tail`.
     """
     again = traffic.again
     block, shown = overlapped(case, backward, traffic.backward, again)
+    if np.any(traffic.reduce) and not np.all(traffic.gather):
+        free = unhurried(case, traffic)
+        block, shown = np.where(free, block - shown, block), np.where(free, 0.0, shown)
     if (case.reduce_every_micro_step > 0.0).all() or not np.any(traffic.reduce):
         return block, shown
     once = (case.reduce_every_micro_step <= 0.0) & (np.asarray(traffic.reduce) > 0.0)
@@ -201,6 +233,19 @@ def beside_backward(case: Case, backward: Num, traffic: BlockTraffic) -> tuple[N
         np.where(once, (1.0 - last) * others + last * final, block),
         np.where(once, (1.0 - last) * others_shown + last * final_shown, shown),
     )
+
+
+def passing_backward(case: Case, backward: Num, traffic: BlockTraffic) -> tuple[Num, Num]:
+    """Return a block's backward as the stage before waits for it: with reductions, and without.
+
+    A block waits for the reduction before the last, so the last two of a pass wait for gathers
+    alone, though they are slowed by reductions; without overlap a block waits for all of them.
+    """
+    again = traffic.again
+    often = np.where(case.reduce_every_micro_step > 0.0, 1.0, 1.0 / case.micro_steps)
+    deep, shown = overlapped(case, backward, again + traffic.reduce / often, again)
+    second = np.maximum(deep - shown, again)
+    return deep, np.where(hides(case, again), second, deep)
 
 
 def edge_params(case: Case) -> Num:
@@ -240,14 +285,16 @@ def step_load(case: Case, params: Num) -> Num:
     stage = case.sharding
     load = np.zeros_like(case.layers)
     if (stage == 0.0).any():
-        reduce = calls * all_reduce_seconds(piece, everyone, wires)
+        reduce = calls * all_reduce_seconds(case.all_reduce_factor * piece, everyone, wires)
         load = np.where(stage == 0.0, reduce, load)
     if (stage > 0.0).any():
         weights = np.maximum(2.0 * params / bucket, 1.0)
-        sizes = stacked(piece, 2.0 * params / weights)
+        sizes = stacked(case.scatter_factor * piece, 2.0 * params / weights)
         scatter, gather = np.asarray(gather_seconds(sizes, group, wires))
         scatter, gather = calls * scatter, weights * gather
-        across = calls * all_reduce_seconds(piece / shards(case), replicas, wires)
+        across = calls * all_reduce_seconds(
+            case.all_reduce_factor * (piece / shards(case)), replicas, wires
+        )
         load = np.where(stage == 1.0, scatter + across + gather, load)
         load = np.where(stage == 2.0, gather, load)
     return load

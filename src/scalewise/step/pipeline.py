@@ -1,78 +1,76 @@
 """What a pipeline adds: the bubble, the sends, and the pace of its fullest stage.
 
 1F1B fills and drains once per step: the bubble is the time of all other stages for one micro
-batch, divided by the virtual stages when they interleave. Zero-bubble schedules split backward
-into gradients of inputs and of weights and fill the drain with the latter (Qi et al., arXiv
-2401.10241): what is left depends on how long the two are, and on the micro batches there are.
+batch, divided by the virtual stages when they interleave. Zero-bubble schedules fill a part of it
+(`zero_bubble`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 
-from scalewise.numeric import Num
+from scalewise.numeric import Mask, Num
 from scalewise.physics.collectives import send_seconds
+from scalewise.step import zero_bubble
 from scalewise.step.case import Case
 from scalewise.step.groups import links, stages_cross_domains
 from scalewise.step.layers import tokens_per_rank
 
-if TYPE_CHECKING:
-    from scalewise.step.work import LayerWork
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wave:
+    """One micro batch on its way down the stages and back, seconds.
+
+    A stage waits for the passes of the others, not for the reductions that follow them.
+    """
+
+    forward: Num
+    """Through all stages."""
+    backward: Num
+    """Back through all stages; gradients of inputs alone where those of weights can wait."""
+    own_forward: Num
+    """The part of it on the slowest stage."""
+    own_backward: Num
+    weights: Num
+    """Gradients of weights on the slowest stage, where they can wait."""
+    head: Num
+    """Output head and loss, if they are on the slowest stage."""
+    ahead: Num
+    """By how much the next slowest stage is faster, where the head makes the difference."""
+
+    @property
+    def others(self) -> Num:
+        """What of it is on other stages."""
+        rest: Num = np.maximum(
+            self.forward + self.backward - self.own_forward - self.own_backward, 0.0
+        )
+        return rest
 
 
-def bubble_seconds(case: Case, all_stages: Num, slowest: Num, layer: LayerWork) -> Num:
+def bubble_seconds(case: Case, wave: Wave, slowest: Num) -> Num:
     """Return the idle time of the slowest stage.
 
     Args:
         case: The step.
-        all_stages: Time of one micro batch summed over all stages, seconds.
-        slowest: Time of one micro batch on the slowest stage, seconds.
-        layer: Passes of one layer: zero-bubble schedules lay them out one by one.
+        wave: One micro batch on its way through the stages.
+        slowest: One micro batch on the slowest stage, seconds.
     """
     if not (case.pp > 1.0).any():
         return np.zeros_like(case.layers)
-    bubble = np.maximum(all_stages - slowest, 0.0) / case.chunks
+    bubble = wave.others / case.chunks
     if (case.schedule >= 2.0).any():
-        bubble = np.where(case.schedule >= 2.0, bubble * kept_share(case, layer), bubble)
+        kept = zero_bubble.bubble_seconds(case, wave, slowest)
+        bubble = np.where(case.schedule >= 2.0, kept, bubble)
     if (case.chunks > 1.0).any():
         # Fewer micro batches than stages: every chunk but the last waits for those that are not.
         missing = np.maximum(case.pp - case.micro_steps, 0.0) / case.pp
+        whole = wave.forward + wave.backward
         bubble = bubble + np.where(
-            case.schedule < 3.0, (1.0 - 1.0 / case.chunks) * missing * all_stages, 0.0
+            case.schedule < 3.0, (1.0 - 1.0 / case.chunks) * missing * whole, 0.0
         )
     result: Num = np.where(case.pp > 1.0, bubble, 0.0)
-    return result
-
-
-def kept_share(case: Case, layer: LayerWork) -> Num:
-    """Share of the 1F1B bubble that a zero-bubble schedule keeps.
-
-    With f, i and w for forward, gradients of inputs and of weights, M micro batches and p stages,
-    1F1B idles for (p - 1) (f + i + w). ZB-H1 waits for the gradient of the first micro batch,
-    (p - 1) (f + i), and puts off one w per micro batch after the first to fill that; it cannot
-    fill what passes before its first forward, (p - 1) f. ZB-V runs two half chunks down and up:
-    its stages wait for the longest half pass of a neighbour or, with few micro batches, for the
-    gradients of the first one to come back.
-    """
-    f, w = layer.forward, weights_seconds(layer)
-    i = layer.backward - w
-    steps, hops = case.micro_steps, np.maximum(case.pp - 1.0, 1.0)
-    whole = hops * (f + layer.backward)
-    h1 = np.maximum(hops * (f + i) - np.minimum(steps - 1.0, hops) * w, hops * f)
-    longest = np.maximum(np.maximum(0.5 * f, 0.5 * i), i - w)
-    few = (case.pp - steps + 0.5 * (steps - 1.0)) * (f + i) - (steps - 1.0) * w
-    # Its two chunks are in the length of a half pass already.
-    v = np.maximum(hops * longest, few) * case.chunks
-    result: Num = np.where(case.schedule == 3.0, v, h1) / whole
-    return result
-
-
-def weights_seconds(layer: LayerWork) -> Num:
-    """Part of a layer's backward that computes gradients of weights, launches in proportion."""
-    share = np.minimum(layer.layer.weights / layer.device_backward, 1.0)
-    result: Num = layer.backward * share
     return result
 
 
@@ -89,29 +87,51 @@ def passes_left(case: Case) -> Num:
     return result
 
 
-def sends(case: Case) -> tuple[Num, Num, Num]:
+def message_seconds(case: Case) -> Num:
+    """Return the time of one activation or gradient on its way to the neighbouring stage."""
+    if not (case.pp > 1.0).any():
+        return np.zeros_like(case.layers)
+    shard = np.where(case.sequence_parallel > 0.0, case.tp, 1.0)
+    message = 2.0 * tokens_per_rank(case) * case.hidden / shard
+    seconds = send_seconds(message, links(case), stages_cross_domains(case))
+    result: Num = np.where(case.pp > 1.0, seconds, 0.0)
+    return result
+
+
+def posted_ahead(case: Case) -> Mask:
+    """Whether messages hide behind other passes, but while the pipeline fills and drains."""
+    return np.asarray(((case.overlap_pp > 0.0) & (case.chunks > 1.0)) | (case.schedule >= 2.0))
+
+
+def last_saves(case: Case) -> Mask:
+    """Whether the last stage waits for fewer messages than the others: it has one neighbour."""
+    return np.asarray((case.pp > 2.0) & (case.chunks == 1.0) & ~posted_ahead(case))
+
+
+def sends(case: Case, one: Num, on_last: Mask) -> tuple[Num, Num, Num]:
     """Return (load, exposed, waiting) seconds of activations and gradients sent between stages.
 
     A middle stage talks to two neighbours in both directions: 4 messages per micro batch and
-    chunk, 2 when there are only two stages. Interleaved and zero-bubble schedules hide messages
-    behind other passes except while the pipeline fills and drains. The first micro batch passes
-    all stages down and up, 2 (pp - 1) messages: those between others are a part of the bubble.
+    chunk, 2 when it is the last or there are only two stages. Interleaved and zero-bubble schedules
+    hide messages behind other passes except while the pipeline fills and drains. The first micro
+    batch passes all stages down and up, 2 (pp - 1) messages: those between others are a part of
+    the bubble.
+
+    Args:
+        case: The step.
+        one: Seconds of one message.
+        on_last: Whether the last stage sets the pace.
     """
     if not (case.pp > 1.0).any():
         none = np.zeros_like(case.layers)
         return none, none, none
-    shard = np.where(case.sequence_parallel > 0.0, case.tp, 1.0)
-    message = 2.0 * tokens_per_rank(case) * case.hidden / shard
-    one = send_seconds(message, links(case), stages_cross_domains(case))
-    per_micro = np.where(case.pp > 2.0, 4.0, 2.0)
+    few = (case.pp <= 2.0) | (on_last & last_saves(case))
+    per_micro = np.where(few, 2.0, 4.0)
     load = per_micro * case.chunks * case.micro_steps * one
     own = per_micro * one
-    # A last stage that sets the pace by its head would leave the others time for half of their
-    # messages; published runs (arXiv 2104.04473) do not show it.
-    hidden = ((case.overlap_pp > 0.0) & (case.chunks > 1.0)) | (case.schedule >= 2.0)
+    hidden = posted_ahead(case)
     exposed = np.where(hidden, own, load)
     # Chunks that block pass their messages in rounds: nothing is left to wait for.
     filling = hidden | (case.chunks == 1.0)
     waiting = np.where(filling, np.maximum(2.0 * (case.pp - 1.0) * one - own, 0.0), 0.0)
-    staged = np.where(case.pp > 1.0, 1.0, 0.0)
-    return staged * load, staged * exposed, staged * waiting
+    return load, exposed, waiting

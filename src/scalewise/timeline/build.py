@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scalewise.timeline.actions import Action, Order
 from scalewise.timeline.graph import NONE, Graph
-from scalewise.timeline.orders import Action, Order, pipeline_orders
+from scalewise.timeline.orders import pipeline_orders
 from scalewise.timeline.sends import connect
 from scalewise.timeline.step import Coarse, Label, Step
 
 if TYPE_CHECKING:
     from scalewise.timeline.jitter import Jitter
     from scalewise.timeline.prices import Prices, Stage
+    from scalewise.timeline.v_shaped import Lengths
 
 
 REDUCTIONS_AHEAD = 2
@@ -50,7 +52,8 @@ def build(
         stages=len(stages),
         chunks=chunks,
         micro_steps=prices.micro_steps,
-        passes=(prices.forward, prices.backward - prices.weights, prices.weights),
+        lengths=_lengths(prices) if prices.v_shaped else None,
+        message=prices.message,
     )
     step = Step(
         graph=Graph(),
@@ -76,6 +79,29 @@ def split(layers: int, chunks: int, *, first: bool = False) -> list[int]:
     return sizes[::-1] if first else sizes
 
 
+def _lengths(prices: Prices) -> Lengths:
+    """Seconds of each pass of ZB-V, about: what a framework would measure to plan with."""
+    gather = prices.gather if prices.sharding == 3 else 0.0
+    layer = {
+        "F": max(prices.forward, gather),
+        "I": max(prices.inputs, gather if prices.reshard else 0.0),
+        "W": max(
+            prices.weights, prices.reduce if prices.sharding >= 2 and prices.reduce_each else 0.0
+        ),
+    }
+    found = []
+    for place, stage in enumerate(prices.stages):
+        sizes = split(stage.layers, 2, first=place == 0)
+        passes = {
+            (kind, chunk): size * layer[kind] for kind in layer for chunk, size in enumerate(sizes)
+        }
+        if place == prices.head_rank:
+            passes["F", 1] += prices.head_forward
+            passes["I", 1] += prices.head_backward
+        found.append(passes)
+    return found
+
+
 class _Rank:
     """Lays out the tasks of one rank, action by action."""
 
@@ -90,7 +116,8 @@ class _Rank:
         self.main = graph.stream()
         self.link = graph.resource()
         self.wire = graph.resource()
-        self.full = prices.sharding == 3
+        # Where a shard is the whole there is nothing to gather.
+        self.full = prices.sharding == 3 and prices.gather > 0.0
         self.scattered = prices.sharding >= 2
         self.last = prices.micro_steps - 1
         self.hold: list[int] = []
@@ -256,7 +283,7 @@ class _Rank:
         prices = self.prices
         size = self.sizes[action.chunk]
         whole = action.kind == "B"
-        seconds = prices.backward if whole else prices.backward - prices.weights
+        seconds = prices.backward if whole else prices.inputs
         before = self.block
         if self._has_head(action):
             self.compute(

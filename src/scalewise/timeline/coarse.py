@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from scalewise.timeline.actions import Action
 from scalewise.timeline.build import build
 from scalewise.timeline.engine import play
-from scalewise.timeline.orders import Action
 from scalewise.timeline.spans import Span, outside, union
 from scalewise.timeline.step import Coarse
 

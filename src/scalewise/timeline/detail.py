@@ -100,10 +100,11 @@ def _opened(play: Play, label: Label, start: float, end: float) -> list[Event]:
     prices = play.prices
     block: Block = prices.forward_block if label.kind == "forward" else prices.backward_block
     low, high = 0.0, block.seconds
+    cut = block.seconds * prices.inputs / (prices.inputs + prices.weights)
     if label.kind == "inputs":
-        high = block.seconds - prices.weights
+        high = cut
     elif label.kind == "weights":
-        low = block.seconds - prices.weights
+        low = cut
     stretch = (end - start) / (high - low) if high > low else 1.0
     found = []
     for piece in block.pieces:

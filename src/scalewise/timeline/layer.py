@@ -52,6 +52,8 @@ class Kernel(NamedTuple):
     hop: float = 0.0
     """Seconds of one hop of a ring."""
     hops: int = 0
+    room: float = 1.0
+    """Share of it that other communication can hide behind."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,14 +107,18 @@ def backward_block(case: Case, own: LayerWork) -> Block:
             *after, *before, Kernel("recompute", rest), *after,
         ]  # fmt: skip
     memory, products = _one(layer.memory_backward) / 2.0, _one(layer.gemm_backward) / 2.0
+    # Gradients of weights that are put off have no collectives beside them.
+    later = case.schedule[0] >= 2.0 and case.pp[0] > 1.0
+    gradient = _one(layer.gradient)
+    room = 1.0 - (_one(layer.weights) - gradient) / (2.0 * products) if later else 1.0
     before, after = _sides(count, each)
     scatter = [Kernel("scatter keys' gradients", k.seconds, "context") for k in gather]
     kernels += [
-        *before, Kernel("up, down backward", products), *after, Kernel("norm backward", memory),
-        *before, Kernel("out backward", products / 2.0), *gather,
-        _attention("attention backward", _one(layer.attention_backward), 2.0 * hop, hops),
-        *scatter, Kernel("qkv backward", products / 2.0), *after, Kernel("norm backward", memory),
-        Kernel("gradients", _one(layer.gradient)),
+        *before, Kernel("up, down backward", products, room=room), *after,
+        Kernel("norm backward", memory), *before, Kernel("out backward", products / 2.0, room=room),
+        *gather, _attention("attention backward", _one(layer.attention_backward), 2.0 * hop, hops),
+        *scatter, Kernel("qkv backward", products / 2.0, room=room), *after,
+        Kernel("norm backward", memory), Kernel("gradients", gradient, room=0.0 if later else 1.0),
     ]  # fmt: skip
     return _block(kernels, _one(own.tp_share), _one(own.host_backward))
 
@@ -180,13 +186,13 @@ def _block(kernels: Sequence[Kernel], share: float, host: float) -> Block:
             continue
         if kernel.kind == "compute":
             pieces.append(Piece("compute", kernel.name, now, kernel.seconds))
-            slots.append((now, now + kernel.seconds))
+            slots.append((now, now + kernel.room * kernel.seconds))
             now += kernel.seconds
             busy += kernel.seconds
         elif kernel.kind == "ring":
+            # Attention that hides a ring of keys and values hides nothing else.
             start = now
             now = _ring(kernel, now, pieces)
-            slots.append((start, start + kernel.seconds))
             busy += kernel.seconds
             context += now - start - kernel.seconds
         elif kernel.kind == "context":

@@ -89,11 +89,11 @@ class Play:
 
     @cached_property
     def pace(self) -> int:
-        """The rank that computes longest: it sets the pace."""
-        busy = [0.0] * len(self.prices.stages)
-        for task, label in enumerate(self.step.labels):
-            if label is not None and label.stream == "compute":
-                busy[label.rank] += self.played.end[task] - self.played.start[task]
+        """The rank whose passes and messages take longest: it sets the pace."""
+        busy = []
+        for rank in range(len(self.prices.stages)):
+            spans = self.spans(rank)
+            busy.append(total(union([*spans["compute"], *spans["pipeline"]])))
         most = max(busy)
         return next(rank for rank, seconds in enumerate(busy) if seconds >= most * (1.0 - 1e-9))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scalewise.physics.collectives import all_reduce_seconds, gather_seconds, send_seconds
-from scalewise.step import data_parallel
+from scalewise.step import data_parallel, zero_bubble
 from scalewise.step.groups import links, replica_group, shard_group, shards, stages_cross_domains
 from scalewise.step.layers import product_seconds, tokens_per_rank
 from scalewise.step.work import layer_work
@@ -57,8 +57,10 @@ class Prices:
     """Forward of a layer: its kernels, what blocks them, launches."""
     backward_block: Block
     """Backward of a layer, recompute included."""
+    inputs: float
+    """Backward of a layer in halves, as zero-bubble schedules have it: gradients of inputs."""
     weights: float
-    """Part of backward that computes weight gradients: zero-bubble schedules put it off."""
+    """Gradients of weights, which can wait."""
     head_forward: float
     """Output projection and loss."""
     head_backward: float
@@ -137,8 +139,7 @@ def price(case: Case) -> Prices:
     micro_steps, pp = int(case.micro_steps[0]), int(case.pp[0])
     sharding = int(case.sharding[0])
     share = _one(data_parallel.hidden_behind(case, np.ones(1), np.ones(1)).exposed)
-    weight_kernels = products[8] + products[9] + products[10] + products[11] + own.layer.gradient
-    backward = backward_block(case, own)
+    inputs, weights = zero_bubble.passes(own)
     counts, edges = layer_counts(case), _edges(case)
     if pp > 1 and SCHEDULES[int(case.schedule[0])] == "zbv":
         # Both ends of the model are on one stage: the one that would be the last.
@@ -146,8 +147,9 @@ def price(case: Case) -> Prices:
     stages = tuple(_stage(case, *each) for each in zip(counts, edges, strict=True))
     return Prices(
         forward_block=forward_block(case, own),
-        backward_block=backward,
-        weights=backward.seconds * min(_one(weight_kernels) / _one(own.device_backward), 1.0),
+        backward_block=backward_block(case, own),
+        inputs=_one(inputs),
+        weights=_one(weights),
         head_forward=head_forward + loss,
         head_backward=head - head_forward + _one(own.loss) - loss,
         gather=_one(traffic.gather),
@@ -235,8 +237,10 @@ def _stage(case: Case, layers: int, edge: float) -> Stage:
     if sharding >= 2.0 and edge > 0.0:
         rest, wires, group = np.full(1, edge) / case.tp, links(case), shard_group(case)
         gradients = case.reduce_bytes * rest
-        root_reduce = _one(gather_seconds(gradients, group, wires)) + _one(
-            all_reduce_seconds(gradients / shards(case), replica_group(case), wires)
+        root_reduce = _one(gather_seconds(case.scatter_factor * gradients, group, wires)) + _one(
+            all_reduce_seconds(
+                case.all_reduce_factor * (gradients / shards(case)), replica_group(case), wires
+            )
         )
         if sharding == 3.0:
             root_gather = _one(gather_seconds(2.0 * rest, group, wires))

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scalewise.timeline.actions import Action
 from scalewise.timeline.graph import NONE
-from scalewise.timeline.orders import Action
 from scalewise.timeline.step import Label
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from scalewise.timeline.actions import Action, Order
 from scalewise.timeline.graph import NONE, Graph
-from scalewise.timeline.orders import Action, Order
 
 
 class Label(NamedTuple):
