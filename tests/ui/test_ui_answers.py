@@ -14,7 +14,7 @@ from scalewise.model import load_model
 from scalewise.ui import assumptions, curves, found, nearest, steps
 from scalewise.ui.answers import estimate_answer, explain_answer, fits_answer
 from scalewise.ui.nouns import resolve
-from scalewise.ui.page import early
+from scalewise.ui.page import early, render
 from scalewise.ui.requests import Question, ScaleRequest, SearchRequest
 
 PINNED = Question(gpus="256", batch="1024", strategy="fsdp256-mb2")
@@ -81,11 +81,18 @@ def test_what_travels_once_per_step_is_counted_by_step():
     assert estimate_answer(Question(gpus="1", batch="8", model="gpt3-125m"))["takeaway"] is None
 
 
-def test_the_chart_library_comes_early_where_it_is_needed():
-    assert 'async src="/plotly.min.js"' in early("n=64&view=scale")
-    assert 'href="/static/scale.js"' in early("view=scale")
+def test_modules_of_charts_come_early_and_the_library_does_not():
+    for module in ("charts", "sketch", "scale"):
+        assert f'rel="modulepreload" href="/static/{module}.js"' in early("n=64&view=scale")
+    assert "plotly" not in render("n=64&view=scale")
     for query in ("", "view=estimate", "view=</script>"):
-        assert early(query) == '<link rel="prefetch" as="script" href="/plotly.min.js">'
+        assert early(query) == ""
+
+
+def test_the_first_paint_waits_for_no_second_file():
+    page = render("n=64")
+    assert 'rel="stylesheet"' not in page
+    assert "<style>/* Calm" in page
 
 
 def test_levers_are_tried_before_they_are_told():

@@ -113,7 +113,8 @@ def until(page, test, arg=None):
 
 def settled(page):
     """Wait until all charts are drawn that do not wait for a long answer."""
-    until(page, "!document.querySelector('.chart.waiting') || document.querySelector('#scatter')")
+    open_ = ".chart.waiting, .chart .sketch"
+    until(page, f"!document.querySelector('{open_}') || document.querySelector('#scatter')")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -334,6 +335,70 @@ def test_numbers_paint_at_once_and_charts_soon(visit):
     settled(page)
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     assert paint < 3000
+
+
+def test_without_the_chart_library_the_curve_is_still_there(visit):
+    seen = visit()
+    seen.context.route("**/plotly.min.js", lambda route: route.abort())
+    with seen.page.expect_response("**/api/scale") as caught:
+        seen.page.goto(f"{seen.base}/?view=scale&{FEW}")
+    page, curves = seen.page, caught.value.json()["curves"]
+    page.wait_for_selector("#curve .sketch .line", state="attached")
+    groups = "[...document.querySelectorAll('#curve .sketch .points')]"
+    run = [sum(not p["infeasible"] for p in curve["points"]) for curve in curves]
+    assert page.evaluate(f"{groups}.map((g) => g.children.length)")[: len(curves)] == run == [6, 6]
+    words = page.locator("#curve .sketch text").all_text_contents()
+    for word in ("8", "16", "64", "256", "accelerators", "ideal", "best", "this plan"):
+        assert word in words
+    label = page.get_by_role("img", name="tokens per second and accelerator against accelerators")
+    assert label.count() == 1
+    # The values go the way of the curve: more is higher.
+    rates = [p["tokens_per_second_per_accelerator"] for p in curves[0]["points"]]
+    tops = f"[...{groups}[0].children].map((p) => p.getBoundingClientRect().top)"
+    heights = [-top for top in page.evaluate(tops)]
+    assert sorted(range(6), key=rates.__getitem__) == sorted(range(6), key=heights.__getitem__)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name=re.compile("Save scale-.* as CSV")).click()
+    assert saved.value.path().read_bytes().startswith(b"curve,")
+    page.get_by_role("button", name=re.compile("Save scale-.* as SVG")).click()
+    until(page, "document.querySelector('#toast').innerText.startsWith('No picture')")
+    assert all("ERR_FAILED" in each for each in seen.problems), seen.problems
+    seen.problems.clear()
+
+
+SKETCHED = {"scale": ["curve"], "search": ["front", "map"], "assumptions": ["tornado", "upgrades"]}
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+@pytest.mark.parametrize("view", SKETCHED)
+def test_the_chart_takes_the_place_of_its_sketch(visit, view, size):
+    """As many marks, in the same room: nothing moves when the library has come."""
+    held = []
+    seen = visit(size=size)
+    page = seen.page
+    seen.context.route("**/plotly.min.js", lambda route: held.append(route))
+    page.goto(f"{seen.base}/?view={view}&{FEW}")
+    for figure in SKETCHED[view]:
+        page.wait_for_selector(f"#{figure} .sketch")
+    page.wait_for_load_state("load")
+    until(page, "!document.querySelector('.chart.waiting')")
+    page.wait_for_timeout(500)  # later answers, measured runs for instance, are sketched as well
+    count = """(id) => document.querySelectorAll(
+        `#${id} .points path, #${id} .bar, #${id} .cell`).length"""
+    tall = "(id) => document.getElementById(id).getBoundingClientRect().height"
+    before = {id_: (page.evaluate(count, id_), page.evaluate(tall, id_)) for id_ in SKETCHED[view]}
+    page.screenshot(path=SHOTS / f"sketch-{view}-{SIZES[size][0]}.png", full_page=True)
+    for route in held:
+        route.continue_()
+    drawn = """(id) => document.querySelector(`#${id} .chart`).data.reduce((sum, t) => sum + (
+        t.type === "heatmap" ? t.z.flat().filter((v) => v !== null).length
+        : t.type === "bar" ? t.x.filter((v) => v !== null).length
+        : t.mode.includes("markers") ? t.x.length : 0), 0)"""
+    for figure in SKETCHED[view]:
+        page.wait_for_selector(f"#{figure} .main-svg", state="attached")
+        assert page.locator(f"#{figure} .sketch").count() == 0
+        assert (page.evaluate(drawn, figure), page.evaluate(tall, figure)) == before[figure]
+        assert before[figure][0] > 0
 
 
 def test_scripts_stay_small():

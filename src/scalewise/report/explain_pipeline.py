@@ -45,7 +45,8 @@ def pipeline_bubble(w: Worked) -> Explained:
             ]
         else:
             formula = (
-                "T = max((pp - 1) max(F / 2, I / 2, I - W) - a D, A + W / 2 + (a - 1) P - a S, 0)"
+                "T = max(n max(F / 2, I / 2) - a D, n I - min(a, n) W - a D, "
+                "A + W / 2 + (a - 1) P - a S, 0),  n = pp - 1"
             )
             turn = 0.5 * number(wave.own_forward + wave.own_backward + wave.head)
             pace = max(f / hops, i / hops, turn if number(wave.head) > 0.0 else 0.0)

@@ -32,6 +32,9 @@ STATIC = Path(__file__).parent / "static"
 MOST_QUERY = 8192
 """Characters of an address that are read."""
 
+STYLED = '<link rel="stylesheet" href="/static/style.css?v={{version}}">'
+"""Where the page asks for its style."""
+
 CHARTED = ("scale", "search", "evidence", "study", "assumptions")
 """Views that draw with the chart library."""
 
@@ -49,23 +52,22 @@ def render(query: str) -> str:
         spoken = str(error)
     # "<" cannot end the element it stands in when it is written as an escape.
     data = msgspec.json.encode(first).decode().replace("<", "\\u003c")
-    text = text.replace("<!--early-->", early(query)).replace("{{version}}", __version__)
+    # The style stands in the page: the first paint, which has the answer, waits for nothing else.
+    style = (STATIC / "style.css").read_text(encoding="utf-8")
+    text = text.replace(STYLED, f"<style>{style}</style>").replace("<!--early-->", early(query))
+    text = text.replace("{{version}}", __version__)
     return text.replace("<!--sentence-->", escape(spoken)).replace("<!--first-->", data)
 
 
 def early(query: str) -> str:
     """What the browser should fetch while it still reads the page.
 
-    The chart library is large: where the view needs it, it is on its way before any script asked
-    for it; elsewhere it is fetched when nothing else is to be done.
+    The modules of a view with charts, in one go. The chart library is not among them: it is large
+    and slow to start, and charts are sketched before it is asked for.
     """
     view = dict(parse_qsl(query[:MOST_QUERY])).get("view", "")
-    if view not in CHARTED:
-        return '<link rel="prefetch" as="script" href="/plotly.min.js">'
-    modules = "".join(
-        f'<link rel="modulepreload" href="/static/{name}.js">' for name in ("charts", view)
-    )
-    return f'<script async src="/plotly.min.js" id="plotly"></script>{modules}'
+    names = ("charts", "sketch", view) if view in CHARTED else ()
+    return "".join(f'<link rel="modulepreload" href="/static/{name}.js">' for name in names)
 
 
 def sentence(answer: dict[str, Any]) -> str:
@@ -97,11 +99,17 @@ def locked() -> str:
 
 
 @lru_cache(maxsize=1)
-def _plotly() -> tuple[bytes, bytes]:
-    """Plotly's script, plain and compressed."""
+def _plotly() -> bytes:
+    """Plotly's script."""
     offline: Any = require("plotly.offline", "ui")
-    text = offline.get_plotlyjs().encode()
-    return text, gzip.compress(text, 1)
+    text: str = offline.get_plotlyjs()
+    return text.encode()
+
+
+@lru_cache(maxsize=1)
+def _compressed() -> bytes:
+    """Plotly's script, for a browser that is far away."""
+    return gzip.compress(_plotly(), 1)
 
 
 async def plotly_script(request: Request) -> Response:
@@ -110,12 +118,12 @@ async def plotly_script(request: Request) -> Response:
 
     from starlette.responses import Response
 
-    plain, small = await asyncio.to_thread(_plotly)
     headers = {"cache-control": "max-age=604800"}
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        # Loopback is fast, but an exposed server may be far away.
-        local = request.client is not None and request.client.host in ("127.0.0.1", "::1")
-        if not local:
-            headers["content-encoding"] = "gzip"
-            return Response(small, 200, headers, "text/javascript")
-    return Response(plain, 200, headers, "text/javascript")
+    # Loopback is fast, but an exposed server may be far away.
+    local = request.client is not None and request.client.host in ("127.0.0.1", "::1")
+    if "gzip" in request.headers.get("accept-encoding", "") and not local:
+        headers["content-encoding"] = "gzip"
+        body = await asyncio.to_thread(_compressed)
+    else:
+        body = await asyncio.to_thread(_plotly)
+    return Response(body, 200, headers, "text/javascript")

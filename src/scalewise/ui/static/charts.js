@@ -1,20 +1,21 @@
 // Charts, drawn by the Plotly inside the installed Python package; fetched when first needed.
 
-import { csv, fill, h, mark, save, table } from "./kit.js";
+import { csv, fill, h, mark, save, table, toast } from "./kit.js";
+import { sketch } from "./sketch.js";
 
 let loading;
 
-export function plotly() {
+function plotly() {
   loading ||= new Promise((done, failed) => {
-    if (window.Plotly) { done(window.Plotly); return; }
-    // The page may have brought it along.
-    const early = document.getElementById("plotly"), script = early || h("script", { src: "/plotly.min.js" });
+    const script = h("script", { src: "/plotly.min.js" });
     script.addEventListener("load", () => done(window.Plotly));
     script.addEventListener("error", () => { loading = null; failed(new Error("the chart library did not load")); });
-    if (!early) document.head.append(script);
+    document.head.append(script);
   });
   return loading;
 }
+
+const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 export const SERIES = ["c-compute", "c-comm", "c-opt", "c-bubble", "c-hidden", "c-recompute", "c-other"];
@@ -41,17 +42,12 @@ export function powers(sizes) {
 
 // A figure with its chart, its files and its table. `spec`: traces, layout, rows, columns, name, label.
 export function figure(id) {
-  // The library is on its way while the answer is.
-  plotly().catch(() => {});
+  // The bytes of the library come while the answer does; it starts when a chart was sketched.
+  if (!loading && !document.getElementById("early")) document.head.append(h("link", { id: "early", rel: "prefetch", as: "script", href: "/plotly.min.js" }));
   return h("figure", { id }, h("div", { class: "chart waiting" }), h("div", { class: "handles" }), h("div", { class: "takeout" }), h("details", {}, h("summary", { text: "The same as a table" }), h("div", {})));
 }
 
-export async function draw(el, spec, events = {}) {
-  const place = el.querySelector(".chart");
-  el.spec = spec;
-  const Plotly = await plotly();
-  if (el.spec !== spec || !el.isConnected) return;
-  place.classList.remove("waiting");
+function layoutOf(place, spec) {
   const narrow = place.clientWidth < 520, lying = spec.traces.some((t) => t.orientation === "h");
   const layout = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: getComputedStyle(document.body).fontFamily, color: colour("ink"), size: narrow ? 11 : 12.5 },
@@ -65,23 +61,51 @@ export async function draw(el, spec, events = {}) {
     if (layout.xaxis?.tickvals?.length > 6) layout.xaxis = { ...layout.xaxis, tickvals: layout.xaxis.tickvals.filter((_, i) => i % 2 === 0), ticktext: layout.xaxis.ticktext.filter((_, i) => i % 2 === 0) };
     for (const key of ["xaxis", "yaxis"]) if (layout[key]) layout[key] = { ...layout[key], ...(lying && key === "yaxis" ? { dtick: 1, tickfont: { size: 10.5, color: colour("soft") } } : { nticks: 4 }), tickangle: 0, title: { ...layout[key].title, font: { size: 11.5, color: colour("soft") } } };
   }
-  await Plotly.react(place, spec.traces, layout, { displayModeBar: false, responsive: true, scrollZoom: false });
+  return layout;
+}
+
+export async function draw(el, spec, events = {}) {
+  const place = el.querySelector(".chart"), current = () => el.spec === spec && el.isConnected;
+  el.spec = spec;
   place.setAttribute("role", "img");
   place.setAttribute("aria-label", spec.label);
+  if (!window.Plotly) {
+    // The library takes a second or two to start, during which the page stands still: the curve is
+    // drawn and painted before. That is the chart as far as a reader is concerned, so it is marked.
+    if (sketch(place, spec, layoutOf(place, spec))) { place.classList.remove("waiting"); mark("chart"); }
+    takeaway(el, place, spec);
+    await painted();
+  } else takeaway(el, place, spec);
+  if (!current()) return;
+  if (spec.columns) fill(el.querySelector("details > div"), table(spec.rows.slice(0, 300), spec.columns, { caption: spec.label }));
+  let Plotly;
+  try { Plotly = await plotly(); } catch (error) { if (current() && !place.querySelector(".sketch")) { place.classList.remove("waiting"); fill(place, h("p", { class: "muted", text: `No chart: ${error.message}.` })); } return; }
+  if (!current()) return;
+  place.classList.remove("waiting");
+  // Nothing is painted between the end of the sketch and the chart.
+  if (!place._fullLayout) place.replaceChildren();
+  await Plotly.react(place, spec.traces, layoutOf(place, spec), { displayModeBar: false, responsive: true, scrollZoom: false });
   place.removeAllListeners?.("plotly_click");
   place.removeAllListeners?.("plotly_afterplot");
   handles(el.querySelector(".handles"), place, spec.lines || []);
   mark("chart");
+  mark("interactive");
   for (const [name, run] of Object.entries(events)) place.on(name, run);
+}
+
+// Files of a figure; a picture takes the library, data do not.
+function takeaway(el, place, spec) {
   const picture = async (format) => {
-    const url = await Plotly.toImage({ data: spec.traces, layout: { ...layout, paper_bgcolor: colour("card"), width: 1200, height: 680 } }, { format, width: 1200, height: 680, scale: format === "png" ? 2 : 1 });
-    save(`${spec.name}.${format}`, await blob(url));
+    try {
+      const Plotly = await plotly(), size = { width: 1200, height: 680 };
+      const url = await Plotly.toImage({ data: spec.traces, layout: { ...layoutOf(place, spec), paper_bgcolor: colour("card"), ...size } }, { format, ...size, scale: format === "png" ? 2 : 1 });
+      save(`${spec.name}.${format}`, await blob(url));
+    } catch (error) { toast(`No picture: ${error.message}`); }
   };
   fill(el.querySelector(".takeout"), ["svg", "png"].map((f) => h("button", { type: "button", text: f.toUpperCase(), "aria-label": `Save ${spec.name} as ${f.toUpperCase()}`, onclick: () => picture(f) })),
     h("button", { type: "button", text: "CSV", "aria-label": `Save ${spec.name} as CSV`, onclick: () => save(`${spec.name}.csv`, csv(spec.rows), "text/csv") }),
     h("button", { type: "button", text: "JSON", "aria-label": `Save ${spec.name} as JSON`, onclick: () => save(`${spec.name}.json`, JSON.stringify(spec.rows, null, 2), "application/json") }));
-  if (spec.columns) fill(el.querySelector("details > div"), table(spec.rows.slice(0, 300), spec.columns, { caption: spec.label }));
-  else el.querySelector("details").hidden = true;
+  el.querySelector("details").hidden = !spec.columns;
 }
 
 // Lines that can be dragged, and moved by arrow keys. `lines`: key, value, name, words(value), step(value, way), live(value), done(value).
