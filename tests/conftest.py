@@ -12,6 +12,9 @@ from hypothesis import HealthCheck, settings
 
 from slurm_cluster import loopback, slurm_cluster  # noqa: F401 - fixtures of every folder
 
+# Workers are told the width of their terminal; what is printed must not depend on it.
+os.environ.pop("COLUMNS", None)
+
 # A test run must not depend on luck, nor on how busy the machine is.
 settings.register_profile(
     "ci",
@@ -26,6 +29,7 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Keep a file on one worker, for what its tests share, and all of Slurm on one."""
     for item in items:

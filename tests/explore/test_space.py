@@ -174,6 +174,7 @@ def test_limits_are_kept(field, allowed):
             values = values[np.broadcast_to(piece.pp.ravel() > 1, values.shape)]
         if field == "sharding":
             ranks = (piece.dp_replicate * piece.dp_shard).ravel()
+            values, ranks = np.broadcast_arrays(values, ranks)
             values = values[ranks > 1]
         found |= set(values)
     words = WORDS.get(field)

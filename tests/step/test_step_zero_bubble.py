@@ -78,7 +78,10 @@ def bubble(spelling, forward, inputs, weights, head=0.0):
     [
         # (forward, gradients of inputs, of weights); 3 hops, 8 micro steps.
         ("fsdp2-pp4-zbh1", (1.0, 3.0, 1.0), 9.0),  # 3 (1 + 3) - 3 x 1
-        ("fsdp2-pp4-zbh1", (2.0, 1.0, 3.0), 6.0),  # never below 3 forward passes
+        ("fsdp2-pp4-zbh1", (2.0, 1.0, 3.0), 6.0),  # never below 3 forward passes,
+        ("fsdp2-pp4-zbh1", (1.0, 2.0, 3.0), 6.0),  # nor below 3 of gradients of inputs
+        # Two micro batches for four stages: two more forward passes find nothing to fill them.
+        ("fsdp2-pp4-zbh1-mb4", (1.0, 2.0, 3.0), 6.0 + 2.0),
         ("fsdp2-pp4-zbv", (2.0, 1.0, 1.0), 3.0),  # half a forward per hop
         ("fsdp2-pp4-zbv", (1.0, 3.0, 1.0), 6.0),  # inputs wait for what weights do not fill
         # Two micro batches: down and up twice 4 (1 + 3), half of W, and one pass of 3 s behind.

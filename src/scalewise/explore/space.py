@@ -233,8 +233,21 @@ def pieces(
 ) -> Iterator[Strategies]:
     """Walk through the space in pieces of at most `size` rows."""
     for axes in products(model, cluster, workload, limits):
-        for part in _cut(axes, size):
-            yield _laid_out(part)
+        for apart in _apart(axes, size):
+            for part in _cut(apart, size):
+                yield _laid_out(part)
+
+
+def _apart(axes: dict[str, Axis], size: int) -> Iterator[dict[str, Axis]]:
+    """Take zero-bubble schedules apart where a product is cut anyway: others need not pay."""
+    if math.prod(map(len, axes.values())) <= size:
+        yield axes
+        return
+    halves = {encode("schedule", word) for word in ("zbh1", "zbv")}
+    for later in (False, True):
+        part = [here for here in axes["pipeline"] if (here["schedule"] in halves) is later]
+        if part:
+            yield {**axes, "pipeline": part}
 
 
 def _cut(axes: dict[str, Axis], size: int) -> Iterator[dict[str, Axis]]:
@@ -257,5 +270,8 @@ def _laid_out(axes: dict[str, Axis]) -> Strategies:
         shape = [1] * len(AXES)
         shape[place] = len(axes[name])
         for field in axes[name][0]:
-            columns[field] = np.array([here[field] for here in axes[name]]).reshape(shape)
+            values = np.array([here[field] for here in axes[name]])
+            # What is the same all along an axis needs no place on it.
+            alike = bool((values == values[0]).all())
+            columns[field] = values[:1].reshape([1] * len(AXES)) if alike else values.reshape(shape)
     return Strategies(columns)

@@ -36,7 +36,10 @@ def pipeline_bubble(w: Worked) -> Explained:
         i = number(wave.backward - wave.own_backward)
         later = Letter("W", format_seconds(number(wave.weights)), "gradients of weights, can wait")
         if s.schedule == "zbh1":
-            formula = "T = max(F + I - min(a - 1, pp - 1) W, F) / v"
+            formula = (
+                "T = max(F + I - min(a - 1, n) W, max(F, I) + max(pp - a, 0) / n min(F, I)) / v,  "
+                "n = pp - 1"
+            )
             letters = [
                 Letter("F", format_seconds(f), "one micro batch forward on the other stages"),
                 Letter("I", format_seconds(i), "gradients of its inputs there"),

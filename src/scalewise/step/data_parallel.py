@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalewise.numeric import Array, Mask, Num, stacked
+from scalewise.numeric import Array, Mask, Num, lean, stacked
 from scalewise.physics.collectives import all_reduce_seconds, gather_seconds
 from scalewise.step.case import Case
 from scalewise.step.groups import gradient_group, links, replica_group, shard_group, shards
@@ -105,11 +105,12 @@ def block_traffic(case: Case) -> BlockTraffic:
 
 def root_params(case: Case) -> tuple[Mask, Array, Array]:
     """Return (ends on two stages?, parameters outside the layers beside the head, and first)."""
-    split = (case.pp > 1.0) & (case.schedule != 3.0)
+    split: Mask = np.asarray((case.pp > 1.0) & (case.schedule != 3.0))
+    split = lean(split)
     # A tied head lives on the last stage as a second copy of the embedding.
     own = np.where(case.head_params > 0.0, case.head_params, case.embedding_params)
     head = np.where(split, own, case.embedding_params + case.head_params)
-    return np.asarray(split), head, case.embedding_params
+    return split, head, case.embedding_params
 
 
 def hides(case: Case, gather: Num) -> Mask:
@@ -134,8 +135,9 @@ def unhurried(case: Case, traffic: BlockTraffic) -> Mask:
 
     GPipe has no forward between its backward passes; zero-bubble schedules are priced apart.
     """
-    turns = (case.schedule == 1.0) | (case.pp == 1.0)
-    return np.asarray(tail_hides(case, traffic) & (np.asarray(traffic.gather) <= 0.0) & turns)
+    turns: Mask = np.asarray((case.schedule == 1.0) | (case.pp == 1.0))
+    ungathered = np.asarray(traffic.gather) <= 0.0
+    return np.asarray(tail_hides(case, traffic) & ungathered & lean(turns))
 
 
 def hidden_tail(
@@ -242,6 +244,8 @@ def passing_backward(case: Case, backward: Num, traffic: BlockTraffic) -> tuple[
     alone, though they are slowed by reductions; without overlap a block waits for all of them.
     """
     again = traffic.again
+    if not np.any(traffic.backward):
+        return backward, backward
     often = np.where(case.reduce_every_micro_step > 0.0, 1.0, 1.0 / case.micro_steps)
     deep, shown = overlapped(case, backward, again + traffic.reduce / often, again)
     second = np.maximum(deep - shown, again)

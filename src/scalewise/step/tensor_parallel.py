@@ -26,7 +26,9 @@ def layer_seconds(case: Case) -> tuple[Num, Num]:
     split = case.sequence_parallel > 0.0
     none = np.zeros_like(buffer)
     gather = gather_seconds(buffer, group, wires) if split.any() else none
-    scatter = gather_seconds(case.scatter_factor * buffer, group, wires) if split.any() else none
+    scatter = gather
+    if split.any() and (case.scatter_factor != 1.0).any():
+        scatter = gather_seconds(case.scatter_factor * buffer, group, wires)
     reduce: Num = none
     if not split.all():
         reduce = all_reduce_seconds(case.all_reduce_factor * buffer, group, wires)

@@ -215,7 +215,7 @@ def work(case: Case) -> Work:
     block, plain = block_forward + block_backward, forward + backward
     fullest = np.maximum(case.first_layers, case.middle_layers)
     message = pipeline.message_seconds(case)
-    saved = np.where(pipeline.last_saves(case), 2.0 * message, 0.0)
+    saved = np.where(lean(pipeline.last_saves(case)), 2.0 * message, 0.0)
     lead = (case.last_layers - fullest) * block + head - saved
     on_last = lean(np.asarray(lead >= 0.0))
     layers = np.where(on_last, case.last_layers, fullest)

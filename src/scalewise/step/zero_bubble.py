@@ -107,8 +107,8 @@ def bubble_seconds(case: Case, wave: Wave, slowest: Num) -> Num:
     With F, I and W for the passes of the slowest stage, M micro batches and p stages:
 
     ZB-H1 waits for the gradient of the first micro batch, the F and I of the other stages, and
-    puts off one W per micro batch after the first to fill that; it cannot fill what passes before
-    its first forward, the F of the others.
+    puts off one W per micro batch after the first to fill that. It cannot fill the longer of the
+    two, nor, with fewer micro batches than stages, as many of the shorter as are missing.
 
     ZB-V is held up by the longest of three: stages wait for half a pass of each neighbour, or for
     what W does not fill; the stage with the head works without a gap; or, with few micro batches,
@@ -123,7 +123,10 @@ def bubble_seconds(case: Case, wave: Wave, slowest: Num) -> Num:
     forward = wave.forward - wave.own_forward
     backward = wave.backward - wave.own_backward
     filled = np.minimum(case.micro_steps - 1.0, hops) * wave.weights
-    h1 = np.maximum(np.maximum(forward + backward - filled, forward), 0.0) / case.chunks
+    shorter, longer = np.minimum(forward, backward), np.maximum(forward, backward)
+    unmet = np.maximum(case.pp - case.micro_steps, 0.0) / hops
+    h1 = np.maximum(forward + backward - filled, longer + unmet * shorter)
+    h1 = np.maximum(h1, 0.0) / case.chunks
     if not (case.schedule == 3.0).any():
         return h1
     f, i = forward / hops, backward / hops
