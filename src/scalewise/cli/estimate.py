@@ -70,13 +70,9 @@ def estimate(
     """
     ending = ending_of(output, FORMATS)
     light_numpy()
-    from scalewise.cli.inputs import ask, require_text
+    from scalewise.cli.inputs import ask
     from scalewise.step.estimate import estimate as price
 
-    require_text(model, "MODEL")
-    require_text(on, "--on")
-    for flag, value in flags.items():
-        require_text(value, "--" + flag.replace("_", "-"))
     question = ask(model, on, sets=sets, **flags)
     e = price(
         question.model,

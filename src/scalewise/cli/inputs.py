@@ -99,6 +99,13 @@ def ask(
     Raises:
         InputError: If a word is not understood.
     """
+    given = {
+        "MODEL": model, "--on": on, "--gpus": gpus, "--strategy": strategy, "--seq": seq,
+        "--batch": batch, "--precision": precision, "--stack": stack, "--tokens": tokens,
+        "--power-cap": power_cap, "--algorithm": algorithm, "--protocol": protocol,
+    }  # fmt: skip
+    for flag, value in given.items():
+        require_text(value, flag)
     overrides = Overrides.read(sets)
     chosen: list[str] = []
     noun = overrides.apply("model", load_model(model))

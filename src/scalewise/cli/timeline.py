@@ -68,13 +68,9 @@ def timeline(
     """
     ending = _ending(output, opens=opens)
     light_numpy()
-    from scalewise.cli.inputs import ask, require_text
+    from scalewise.cli.inputs import ask
     from scalewise.timeline.play import timeline as play
 
-    require_text(model, "MODEL")
-    require_text(on, "--on")
-    for flag, value in flags.items():
-        require_text(value, "--" + flag.replace("_", "-"))
     question = ask(model, on, sets=sets, **flags)
     line = play(
         question.model,

@@ -216,11 +216,12 @@ def data_parallel_reduce(w: Worked) -> Explained:
     piece = min(gradient, bucket)
     lines: tuple[str, ...]
     if kind == "ddp":
-        lines = (f"one call of {format_bytes(piece)}: {_all_reduce(w, piece, everyone)}",)
+        sent = piece * w.field("all_reduce_factor")
+        lines = (f"one call of {format_bytes(piece)}: {_all_reduce(w, sent, everyone)}",)
     else:
         lines = (
             f"one call of {format_bytes(piece)}:",
-            *_gather(w, piece, shard_group(w.case)),
+            *_gather(w, piece * w.field("scatter_factor"), shard_group(w.case)),
         )
     layered = _layered_reduce(w)
     moved = {"ddp": "all-reduce", "zero2": "parameter gather"}.get(

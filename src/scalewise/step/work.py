@@ -239,13 +239,15 @@ def work(case: Case) -> Work:
     load = data_parallel.step_load(case, params)
     send_load, send_exposed, send_waiting = pipeline.sends(case, message, on_last)
     slowest = others * block + some * plain + ends + tail_slowed + own_head
-    wave = _wave(case, own, traffic, block_forward, halves, on_last, layers, root_gather, tail)
-    wave = replace(wave, ahead=np.where(on_last, np.maximum(lead, 0.0), 0.0))
+    lead = np.where(on_last, lead, 0.0)
+    wave = _wave(
+        case, own, traffic, block_forward, halves, on_last, lead, layers, root_gather, tail
+    )
     bubble = pipeline.bubble_seconds(case, wave, slowest)
     if halves is not None and np.any(traffic.reduce):
         steps, each = case.micro_steps, layers * traffic.reduce + root_reduce
-        late = zero_bubble.late_reductions(case, wave, each, steps * slowest + bubble) / steps
-        late = np.where(halves.free, late, 0.0)
+        free = halves.free & zero
+        late = zero_bubble.late_reductions(case, wave, each, steps * slowest + bubble, free) / steps
         tail, ends, slowest = tail + late, ends + late, slowest + late
     return Work(
         **{name: getattr(own, name) for name in LayerWork.__slots__},
@@ -284,6 +286,7 @@ def _wave(
     block_forward: Num,
     halves: Halves | None,
     on_last: Mask,
+    lead: Num,
     layers: Num,
     root_gather: Num,
     tail: Num,
@@ -334,7 +337,7 @@ def _wave(
         + (1.0 - HEAD_FORWARD) * own_head,
         weights=weights,
         head=own_head,
-        ahead=none,
+        ahead=lead,
     )
 
 

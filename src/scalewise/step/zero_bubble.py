@@ -142,7 +142,7 @@ def bubble_seconds(case: Case, wave: Wave, slowest: Num) -> Num:
     return result
 
 
-def late_reductions(case: Case, wave: Wave, load: Num, seconds: Num) -> Num:
+def late_reductions(case: Case, wave: Wave, load: Num, seconds: Num, free: Mask) -> Num:
     """Return by how much reductions that need no gather outlast the passes, seconds per step.
 
     Gradients of weights come late: the last stage of ZB-H1 puts off as many as there are stages
@@ -154,12 +154,12 @@ def late_reductions(case: Case, wave: Wave, load: Num, seconds: Num) -> Num:
         wave: One micro batch on its way through the stages.
         load: Reductions of a micro step, seconds.
         seconds: All passes of the slowest stage, the bubble included.
+        free: Whether no gather waits behind reductions.
     """
     steps, put_off = case.micro_steps, np.minimum(case.micro_steps, case.pp)
     both, first = wave.own_forward + wave.own_backward, wave.forward + wave.own_backward
     v = first + 0.5 * put_off * both + steps * load
     h1 = first + (steps - 1.0) * both + (steps - put_off) * wave.weights + put_off * load
     late = np.maximum(np.where(case.schedule == 3.0, v, h1) - seconds, 0.0)
-    each = (case.reduce_every_micro_step > 0.0) & (case.overlap_dp > 0.0) & (case.sharding >= 2.0)
-    result: Num = np.where(each & used(case), late, 0.0)
+    result: Num = np.where(free & (case.overlap_dp > 0.0) & (case.sharding >= 2.0), late, 0.0)
     return result

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scalewise.physics.collectives import all_reduce_seconds, gather_seconds, send_seconds
-from scalewise.step import data_parallel, zero_bubble
-from scalewise.step.groups import links, replica_group, shard_group, shards, stages_cross_domains
-from scalewise.step.layers import product_seconds, tokens_per_rank
+from scalewise.physics.collectives import all_reduce_seconds, gather_seconds
+from scalewise.step import data_parallel, pipeline, zero_bubble
+from scalewise.step.groups import links, replica_group, shard_group, shards
+from scalewise.step.layers import product_seconds
 from scalewise.step.work import layer_work
 from scalewise.timeline.layer import Block, backward_block, forward_block
 
@@ -155,7 +155,7 @@ def price(case: Case) -> Prices:
         gather=_one(traffic.gather),
         reduce=times * _one(traffic.reduce),
         reduce_each=each,
-        message=_message(case),
+        message=_one(pipeline.message_seconds(case)),
         blocking=not (case.overlap_pp[0] > 0.0 and case.chunks[0] > 1.0),
         contention=_one(case.contention),
         share=1.0 - share,
@@ -176,15 +176,6 @@ def price(case: Case) -> Prices:
 def _one(value: object) -> float:
     """The only number of a result of length one."""
     return float(np.asarray(value).reshape(-1)[0])
-
-
-def _message(case: Case) -> float:
-    """Seconds of one message between neighbouring stages."""
-    if case.pp[0] == 1.0:
-        return 0.0
-    shard = case.tp if case.sequence_parallel[0] > 0.0 else np.ones(1)
-    size = 2.0 * tokens_per_rank(case) * case.hidden / shard
-    return _one(send_seconds(size, links(case), stages_cross_domains(case)))
 
 
 def layer_counts(case: Case) -> list[int]:
