@@ -6,9 +6,9 @@
 
 A real Slurm from the distribution's packages: munged, slurmctld and two slurmd, bound to
 127.0.0.1, each on a free port, everything they write in one folder. Nothing of a Slurm that this
-machine may belong to is touched. Missing packages are installed with apt-get (as root, or through
-sudo); `install` does only that. `stop` ends exactly the processes that `start` began. Only the
-standard library is used, so that a test fixture and a shell can both run it.
+machine may belong to is touched. `start` installs missing packages with `scripts/system_packages`.
+`stop` ends exactly the processes that `start` began. Only the standard library is used, so that a
+test fixture and a shell can both run it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,13 @@ import sys
 import time
 from pathlib import Path
 
-PACKAGES = ("munge", "slurmctld", "slurmd", "slurm-client")
-"""Debian's and Ubuntu's names; `slurm-wlm` is only their sum."""
-
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo")
+PACKAGES = Path(__file__).with_name("system_packages")
+"""Installs Slurm where it is missing, as root or through sudo."""
 
 NODES = ("node1", "node2")
 
-PATIENCE = 60.0
-"""Seconds until both nodes must be idle; about three are usual."""
+PATIENCE = 600.0
+"""Seconds until both nodes must be idle; about three are usual, on a machine that is not busy."""
 
 # The folders of daemons are not in every user's path.
 SEARCH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
@@ -50,35 +48,16 @@ def program(name: str) -> str | None:
 
 
 def install() -> None:
-    """Install the packages if a program is missing.
+    """Install Slurm if it is missing.
 
     Raises:
         LoopbackError: If that is not possible.
     """
-    missing = [name for name in PROGRAMS if program(name) is None]
-    if not missing:
-        return
-    apt = shutil.which("apt-get")
-    if apt is None:
-        raise LoopbackError(
-            f"{', '.join(missing)} not found and there is no apt-get: install Slurm and MUNGE"
-        )
-    root = [] if os.geteuid() == 0 else ["sudo", "--non-interactive"]
-    # The packages start services of their own where systemd runs; those know no cluster and stop
-    # by themselves, and are not used here.
-    quiet = [*root, "env", "DEBIAN_FRONTEND=noninteractive", apt, "-qq"]
-    for command in (
-        [*quiet, "update"],
-        [*quiet, "install", "--yes", "--no-install-recommends", *PACKAGES],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise LoopbackError(
-                f"`{' '.join(command)}` failed: {(done.stderr or done.stdout)[-800:]}"
-            )
-    missing = [name for name in PROGRAMS if program(name) is None]
-    if missing:
-        raise LoopbackError(f"installed {', '.join(PACKAGES)}, but {', '.join(missing)} is missing")
+    done = subprocess.run(
+        ["sh", str(PACKAGES), "slurm"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise LoopbackError(done.stderr.strip().splitlines()[-1])
 
 
 def version() -> tuple[int, int]:
@@ -310,15 +289,11 @@ def end(pid: int, began: str) -> None:
 def main() -> int:
     """Read the command line; return the exit code."""
     parser = argparse.ArgumentParser(description="A throw-away Slurm cluster on loopback.")
-    parser.add_argument("action", choices=("install", "start", "stop"))
-    parser.add_argument("folder", type=Path, nargs="?", help="Of this cluster; start makes it.")
+    parser.add_argument("action", choices=("start", "stop"))
+    parser.add_argument("folder", type=Path, help="Of this cluster; start makes it.")
     given = parser.parse_args()
-    if given.folder is None and given.action != "install":
-        parser.error(f"{given.action} needs the folder of the cluster")
     try:
-        if given.action == "install":
-            install()
-        elif given.action == "start":
+        if given.action == "start":
             start(given.folder)
             print(f"export SLURM_CONF={given.folder.absolute() / 'slurm.conf'}")
         else:

@@ -14,6 +14,7 @@ from scalewise.measure.order import Order, Planned
 from scalewise.measure.records import Record, read_records
 from scalewise.model import Model
 from scalewise.strategy import parse_strategy
+from waiting import PATIENCE
 
 SMALL = Model(name="small", layers=4, hidden=64, heads=4, kv_heads=2, ffn=128, vocab=256)
 TIED = Model(name="tied", layers=4, hidden=64, heads=4, kv_heads=2, ffn=128, vocab=256, tied=True)
@@ -42,14 +43,14 @@ def job(strategy, *, model=SMALL, **changes):
     return TrainJob(**(fields | changes))
 
 
-def run_together(jobs, folder, *, timeout=240.0):
+def run_together(jobs, folder):
     """Train jobs with the same number of ranks in one launch; the record of each."""
     for each in jobs:
         check_job(each, "cpu")
     file = folder / "train.jsonl"
     planned = [Planned(job=each, id=f"job{i}") for i, each in enumerate(jobs)]
     order = Order(planned=planned, records=str(file), device="cpu", threads=1)
-    LocalLauncher(timeout=timeout, logs=folder).run(order)
+    LocalLauncher(timeout=PATIENCE, logs=folder).run(order)
     found = {record.id: record for record in read_records(file).records}
     return [found[each.id] for each in planned]
 

@@ -1,37 +1,32 @@
 """A real Slurm for tests: two nodes on loopback, started once by `scripts/slurm_on_loopback.py`.
 
-Tests that take the fixture `slurm_cluster` fail, and are not skipped, where it cannot be started.
+Where it is not installed, tests that take the fixture `slurm_cluster` are skipped and counted;
+where it is installed and does not start, they fail.
 """
 
-import importlib.util
 import os
 import shutil
 import tempfile
 from pathlib import Path
 
 import pytest
+import slurm_on_loopback
+
+from waiting import needs
 
 HERE = Path(__file__).parent
-SCRIPT = HERE.parent / "scripts" / "slurm_on_loopback.py"
 
 
 @pytest.fixture(scope="session")
-def loopback():
-    """The script that starts clusters, as a module."""
-    spec = importlib.util.spec_from_file_location("slurm_on_loopback", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def slurm_cluster(loopback):
-    """A real Slurm with two nodes, started once; installs the packages if they are missing."""
+def slurm_cluster():
+    """A real Slurm with two nodes, started once."""
+    if not all(map(slurm_on_loopback.program, ("munged", "slurmctld", "slurmd", "sbatch"))):
+        needs("Slurm")
     folder = Path(tempfile.gettempdir()) / f"scalewise-slurm-{os.getpid()}"
     try:
-        loopback.start(folder)
-    except loopback.LoopbackError as error:
-        pytest.fail(f"these tests need Slurm, and it cannot be started: {error}")
+        slurm_on_loopback.start(folder)
+    except slurm_on_loopback.LoopbackError as error:
+        pytest.fail(f"Slurm is installed, but it does not start: {error}")
     # Which job these tests themselves run in, if any, would confuse those they submit.
     foreign = [name for name in os.environ if name.startswith(("SLURM_", "SBATCH_"))]
     tasks = str(HERE / "sweep")
@@ -44,7 +39,7 @@ def slurm_cluster(loopback):
     _set(changed)
     yield folder
     _set(before)
-    loopback.stop(folder)
+    slurm_on_loopback.stop(folder)
     shutil.rmtree(folder)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from scalewise.cli import main, ui
 from scalewise.errors import InputError, MissingExtraError
+from waiting import PATIENCE
 
 
 def test_a_host_for_others_needs_a_word():
@@ -102,9 +103,9 @@ def test_it_serves_and_ends_on_ctrl_c():
     request = urllib.request.Request(
         f"{found[1]}/api/estimate", b"{}", {"x-scalewise-token": found[2]}
     )
-    assert b'"headline"' in urllib.request.urlopen(request, timeout=60).read()
+    assert b'"headline"' in urllib.request.urlopen(request, timeout=PATIENCE).read()
     server.send_signal(signal.SIGINT)
-    _, talk = server.communicate(timeout=30)
+    _, talk = server.communicate(timeout=PATIENCE)
     assert server.returncode == 0
     assert "Traceback" not in talk
     assert ui.LOOPBACK[0] == "127.0.0.1"

@@ -20,6 +20,7 @@ from scalewise.measure.launch import (
 from scalewise.measure.machine import cores
 from scalewise.measure.order import Order, Planned
 from scalewise.measure.records import read_records
+from waiting import PATIENCE
 
 
 def order(folder, *jobs):
@@ -34,31 +35,31 @@ class Instead(LocalLauncher):
     code = ""
 
     def command(self, order, file, folder):
-        return [sys.executable, "-c", self.code]
+        return [sys.executable, "-S", "-E", "-c", self.code]
 
 
 def test_a_launch_that_takes_too_long_is_ended(tmp_path):
-    launcher = Instead(timeout=2.0, logs=tmp_path)
+    launcher = Instead(timeout=5.0, logs=tmp_path)
     launcher.code = (
         "import os, time, pathlib\n"
         f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
         "time.sleep(100)"
     )
-    with pytest.raises(LaunchError, match=r"did not finish within 2 s and were ended; logs are"):
+    with pytest.raises(LaunchError, match=r"did not finish within 5 s and were ended; logs are"):
         launcher.run(order(tmp_path, job("ddp1-mb8")))
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_a_torchrun_that_fails_by_itself_is_quoted(tmp_path):
-    launcher = Instead(timeout=20.0, logs=tmp_path)
+    launcher = Instead(timeout=PATIENCE, logs=tmp_path)
     launcher.code = "import sys; print('no such option'); sys.exit(3)"
     with pytest.raises(LaunchError, match="torchrun failed with exit code 3: no such option"):
         launcher.run(order(tmp_path, job("ddp1-mb8")))
 
 
 def test_success_leaves_no_logs(tmp_path):
-    launcher = Instead(timeout=20.0, logs=tmp_path / "logs")
+    launcher = Instead(timeout=PATIENCE, logs=tmp_path / "logs")
     launcher.code = "pass"
     launcher.run(order(tmp_path, job("ddp1-mb8")))
     assert list((tmp_path / "logs").iterdir()) == []
@@ -68,16 +69,16 @@ def test_an_error_in_a_rank_names_the_rank_and_keeps_finished_records(tmp_path):
     pytest.importorskip("torch", reason="needs the extra `measure`")
     jobs = [job("ddp1-mb8"), job("ddp1-mb8", text="/no/such/file")]
     with pytest.raises(LaunchError) as caught:
-        LocalLauncher(timeout=100.0, logs=tmp_path).run(order(tmp_path, *jobs))
+        LocalLauncher(timeout=PATIENCE, logs=tmp_path).run(order(tmp_path, *jobs))
     assert str(caught.value) == "rank 0 failed: --text /no/such/file: No such file or directory"
     log = Path(caught.value.hint.removeprefix("the whole story is in "))
     assert "Traceback" in log.read_text()
     assert [r.id for r in read_records(tmp_path / "train.jsonl").records] == ["job0"]
 
 
-def kill_a_rank(marker, rank, deadline=60.0):
+def kill_a_rank(marker, rank):
     """SIGKILL the process of a rank, once its second record shows that it is at work."""
-    end = time.monotonic() + deadline
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         time.sleep(0.1)
         if not Path(marker).exists():
@@ -100,7 +101,7 @@ def test_a_killed_rank_is_named(tmp_path):
     killer = threading.Thread(target=kill_a_rank, args=(tmp_path / "train.jsonl", 1))
     killer.start()
     with pytest.raises(LaunchError, match=r"rank 1 was killed by SIGKILL; its log is .*stderr.log"):
-        LocalLauncher(timeout=100.0, logs=tmp_path).run(order(tmp_path, *jobs))
+        LocalLauncher(timeout=PATIENCE, logs=tmp_path).run(order(tmp_path, *jobs))
     killer.join()
     assert [r.id for r in read_records(tmp_path / "train.jsonl").records] == ["job0"]
 

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from click.testing import CliRunner
@@ -14,8 +13,8 @@ from measure_jobs import model_file
 from scalewise.cli.main import cli
 from scalewise.measure import slurm
 from scalewise.measure.records import read_records
+from waiting import PATIENCE, until
 
-# The cluster that they train on is never skipped.
 pytest.importorskip("torch", reason="needs the extra `measure`")
 
 SHORT = ["--steps", "3", "--warmup", "1", "--seq", "16"]
@@ -45,19 +44,12 @@ def quick(monkeypatch):
 
 def words(*args, records, nodes=2):
     return ["measure", *args, "--device", "cpu", "--slurm", "--nodes", str(nodes), "--partition",
-            "all", "--time", "5min", "-o", str(records)]  # fmt: skip
+            "all", "--time", "50min", "-o", str(records)]  # fmt: skip
 
 
 def run(*args):
     """Run the command line in this process."""
     return CliRunner(env={"COLUMNS": "120"}).invoke(cli, list(args))
-
-
-def until(condition, seconds=120.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
 
 
 def ids(records):
@@ -121,7 +113,7 @@ def test_a_cancelled_job_keeps_what_it_has_and_the_same_command_does_the_rest(
     until(lambda: ids(records))
     (number,) = [line.split()[0] for line in queue()]
     subprocess.run(["scancel", number], check=True)
-    said = command.communicate(timeout=120)[1]
+    said = command.communicate(timeout=PATIENCE)[1]
     assert command.returncode == 1
     assert f"submitted 2 launches as Slurm job {number}\n" in said
     assert f"Slurm job {number} is running on node[1-2]\n" in said
@@ -160,7 +152,7 @@ def test_ctrl_c_cancels_the_job(slurm_cluster, model, tmp_path):
     command = scalewise(*asked)
     until(lambda: any(line.endswith("RUNNING") for line in queue()))
     command.send_signal(signal.SIGINT)
-    said = command.communicate(timeout=60)[1]
+    said = command.communicate(timeout=PATIENCE)[1]
     assert command.returncode == 130
     assert re.search(
         r"Slurm job \d+ was cancelled; 0 of 1 launches are in \S+train.jsonl; missing: mine "
@@ -179,7 +171,7 @@ def test_a_job_over_its_time_limit(slurm_cluster, quick, model, tmp_path):
     until(lambda: list(records.glob("slurm/*/1-0.log")))
     (number,) = [line.split()[0] for line in queue()]
     subprocess.run(["scontrol", "update", f"JobId={number}", "EndTime=now"], check=True)
-    said = command.communicate(timeout=120)[1]
+    said = command.communicate(timeout=PATIENCE)[1]
     assert command.returncode == 1
     assert f"ddp2-mb1, launch 1: Slurm job {number} ran into its time limit" in said
 

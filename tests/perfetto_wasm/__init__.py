@@ -17,6 +17,8 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from waiting import PATIENCE
+
 if TYPE_CHECKING:
     from perfetto.trace_processor import TraceProcessor
 
@@ -72,7 +74,7 @@ class Bridge:
 
     def close(self) -> None:
         """End the process: it goes when nobody can speak to it any more."""
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=PATIENCE)
 
     def __enter__(self) -> Bridge:
         return self

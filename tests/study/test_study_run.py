@@ -3,7 +3,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 
 import pytest
 from studies import SMALL
@@ -16,6 +15,7 @@ from scalewise.study.run import run_study
 from scalewise.study.tasks import price_step
 from scalewise.sweep.run import run
 from scalewise.sweep.store import Store
+from waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -180,11 +180,8 @@ def test_killed_in_the_middle_it_goes_on_without_computing_a_point_twice(tmp_pat
     command = [sys.executable, "-m", "scalewise", "study", "run", str(study), "-o", str(report)]
     child = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 120
-        while _kept(store) < 20:
-            assert child.poll() is None, "it ended before it could be killed"
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: _kept(store) >= 20 or child.poll() is not None, "20 points")
+        assert child.poll() is None, "it ended before it could be killed"
     finally:
         os.kill(child.pid, signal.SIGKILL)
         child.wait()

@@ -22,6 +22,8 @@ class Number(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     once: str = ""
     """A file that makes the second attempt different from the first."""
+    hold: str = ""
+    """The task waits for as long as this file exists."""
 
 
 class Square(msgspec.Struct, frozen=True):
@@ -49,8 +51,18 @@ def pids(log):
 
 def square(task: Number) -> Square:
     count(task)
+    while task.hold and Path(task.hold).exists():
+        time.sleep(0.01)
     time.sleep(task.seconds)
     return Square(y=task.x**2)
+
+
+def held(count, log, hold, *, free, seconds):
+    """Tasks that wait for a file to go, all but the first `free`: nobody has to be quick."""
+    return [
+        Number(x, log=log, seconds=seconds, hold="" if x < free else str(hold))
+        for x in range(count)
+    ]
 
 
 def square_on_node(task: Number) -> Square:

@@ -12,6 +12,7 @@ from scalewise.cli import sweeping
 from scalewise.cli.sweeping import Bar, jobs_of, sweep_options
 from scalewise.errors import InputError
 from scalewise.sweep.store import Store
+from waiting import until
 
 
 @click.command()
@@ -116,9 +117,7 @@ def test_on_a_terminal_a_bar_appears_before_the_first_result(monkeypatch, capsys
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     with Bar(40) as bar:
-        deadline = time.monotonic() + 5
-        while bar._progress is None and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: bar._progress is not None, "the bar")
         bar(12, 40)
         bar._progress.refresh()
         bar.say("a [sentence]")

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from sweep_tasks import (
     break_on_three,
     calls,
     die_on_three,
+    held,
     pids,
     refuse_three,
     square,
@@ -35,6 +35,7 @@ from scalewise.sweep.local import chunk_size
 from scalewise.sweep.run import cores, run, run_all
 from scalewise.sweep.store import Store
 from scalewise.sweep.work import Work, compute_elsewhere
+from waiting import PATIENCE, until
 
 # Before whatever finds this copy of scalewise.
 SEEN = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
@@ -181,7 +182,7 @@ def test_a_failing_task_is_named_and_what_was_done_is_kept(path, jobs):
     with pytest.raises(InputError) as caught:
         run_all(numbers(5), refuse_three, result_type=Square, store=path, jobs=jobs)
     assert str(caught.value) == (
-        'task 4 of 5, {"x":3,"log":"","seconds":0.0,"once":""}: x = 3 is not allowed'
+        'task 4 of 5, {"x":3,"log":"","seconds":0.0,"once":"","hold":""}: x = 3 is not allowed'
     )
     assert caught.value.hint == "use 4"
     with Store(path) as store:
@@ -284,28 +285,26 @@ import sys
 from sweep_tasks import *
 from scalewise.sweep.run import run_all
 if __name__ == "__main__":
-    log, store, jobs = sys.argv[1:]
-    tasks = [Number(x, log=log, seconds=0.12) for x in range(24)]
+    log, store, hold, jobs = sys.argv[1:]
+    tasks = held(24, log, hold, free=10, seconds=0.25)
     run_all(tasks, square, result_type=Square, store=store, jobs=int(jobs))
 """
 
 
-def sweeping(tmp_path, log, path, jobs):
+def sweeping(tmp_path, log, path, hold, jobs):
     """A sweep in a process of its own, at a moment when some points are done."""
+    hold.touch()
     script = tmp_path / "script.py"
     script.write_text(SWEEP)
     process = subprocess.Popen(
-        [sys.executable, str(script), log, str(path), str(jobs)],
+        [sys.executable, str(script), log, str(path), str(hold), str(jobs)],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": SEEN},
         start_new_session=True,
     )
-    deadline = time.monotonic() + 30
-    while len(calls(log)) < 8:
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.01)
+    until(lambda: len(calls(log)) >= 8 or process.poll() is not None, "eight points")
+    assert process.poll() is None, process.communicate()[1]
     return process
 
 
@@ -319,15 +318,14 @@ def gone(pid):
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
 def test_a_stopped_sweep_goes_on_where_it_was(tmp_path, log, path, jobs, sign):
-    process = sweeping(tmp_path, log, path, jobs)
+    hold = tmp_path / "hold"
+    process = sweeping(tmp_path, log, path, hold, jobs)
     process.send_signal(sign)
-    _, said = process.communicate(timeout=20)
+    hold.unlink()
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
     workers = pids(log)
-    deadline = time.monotonic() + 10
-    while not all(gone(pid) for pid in workers):
-        assert time.monotonic() < deadline, "workers outlive their parent"
-        time.sleep(0.02)
+    until(lambda: all(gone(pid) for pid in workers), "workers that outlive their parent")
 
     before = Counter(calls(log))
     assert max(before.values()) == 1
@@ -340,7 +338,7 @@ def test_a_stopped_sweep_goes_on_where_it_was(tmp_path, log, path, jobs, sign):
         assert re.search(r"\d+ of 24 results are in .*sweep.db: run the same again", said)
         assert said.count("KeyboardInterrupt") == 1
 
-    tasks = [Number(x, log=log, seconds=0.12) for x in range(24)]
+    tasks = held(24, log, hold, free=10, seconds=0.25)
     found = run_all(tasks, square, result_type=Square, store=path, jobs=2)
     assert [one.y for one in found] == [x * x for x in range(24)]
     after = Counter(calls(log)) - before

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from sweep_tasks import (
     Square,
     calls,
     die_on_three,
+    held,
     refuse_three,
     square,
     square_on_node,
@@ -26,6 +26,7 @@ from scalewise.sweep.slurm import SlurmOptions, chunk_size, script
 from scalewise.sweep.store import Store
 from scalewise.sweep.submit import QUEUE_FAILURES
 from scalewise.sweep.work import Work
+from waiting import PATIENCE, until
 
 # The machine that plays two nodes shares one file system, so nothing needs time to show up.
 QUICK = {"poll_seconds": 0.1, "settle_seconds": 0.3, "seconds": 600.0}
@@ -34,13 +35,6 @@ QUICK = {"poll_seconds": 0.1, "settle_seconds": 0.3, "seconds": 600.0}
 def queue():
     done = subprocess.run(["squeue", "-h", "-r"], capture_output=True, text=True, check=True)
     return done.stdout.split("\n")[:-1]
-
-
-def until(condition, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 def test_both_nodes_compute_what_one_process_computes(cluster, tmp_path):
@@ -70,7 +64,7 @@ from sweep_tasks import *
 from scalewise.sweep.run import run_all
 from scalewise.sweep.slurm import SlurmOptions
 run_all(
-    [Number(x, log=sys.argv[2], seconds=0.3) for x in range(12)],
+    held(12, sys.argv[2], sys.argv[3], free=2, seconds=0.1),
     square, result_type=Square, store=sys.argv[1],
     slurm=SlurmOptions(nodes=2, tasks_per_job=3, poll_seconds=0.1, settle_seconds=0.3),
 )
@@ -78,21 +72,23 @@ run_all(
 
 
 def test_an_interrupted_sweep_is_resumed_without_computing_anything_twice(cluster, tmp_path):
-    path, log = tmp_path / "s.db", str(tmp_path / "log")
-    command = [sys.executable, "-c", SWEEP, str(path), log]
+    path, log, hold = tmp_path / "s.db", str(tmp_path / "log"), tmp_path / "hold"
+    hold.touch()
+    command = [sys.executable, "-c", SWEEP, str(path), log, str(hold)]
     first = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    until(lambda: len(calls(log)) >= 2)
+    until(lambda: len(calls(log)) >= 2, "two tasks")
     first.send_signal(signal.SIGINT)
-    said = first.communicate(timeout=20)[1]
+    said = first.communicate(timeout=PATIENCE)[1]
     assert first.returncode in (1, -signal.SIGINT)
     assert re.search(r"\d jobs go on; run the same again to collect them, or end them with: ", said)
     assert re.search(r"scancel \d+\n", said)
     assert len(queue()) > 0
 
     # Nobody waits now, but the jobs go on: some finish before somebody comes back.
-    until(lambda: len(calls(log)) >= 8)
+    hold.unlink()
+    until(lambda: len(calls(log)) >= 8, "eight tasks")
     told = []
-    tasks = [Number(x, log=log, seconds=0.3) for x in range(12)]
+    tasks = held(12, log, hold, free=2, seconds=0.1)
     options = SlurmOptions(nodes=2, tasks_per_job=3, **QUICK)
     found = run_all(tasks, square, result_type=Square, store=path, slurm=options, say=told.append)
     assert [one.y for one in found] == [x * x for x in range(12)]
@@ -157,7 +153,7 @@ def test_a_job_that_always_dies_is_given_up_after_three(cluster, tmp_path):
 
 def test_jobs_are_cancelled_if_asked_for(cluster, tmp_path):
     log = str(tmp_path / "log")
-    tasks = [Number(x, log=log, seconds=0.0 if x == 0 else 60.0) for x in range(3)]
+    tasks = [Number(x, log=log, seconds=0.0 if x == 0 else PATIENCE) for x in range(3)]
     told = []
     options = SlurmOptions(
         nodes=3, tasks_per_job=1, cancel_on_interrupt=True, extra={"comment": "x"}, **QUICK

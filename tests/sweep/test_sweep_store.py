@@ -10,6 +10,7 @@ import pytest
 
 from scalewise.errors import InputError
 from scalewise.sweep.store import Record, Store, StoreError, on_network
+from waiting import PATIENCE
 
 
 def record(key, result=b"\xc0", **changes):
@@ -200,7 +201,7 @@ def writer(path, name, count):
 def test_several_processes_write_at_once(path):
     writers = [writer(path, name, 200) for name in "abc"]
     for one in writers:
-        one.communicate(timeout=60)
+        one.communicate(timeout=PATIENCE)
     assert [one.returncode for one in writers] == [0, 0, 0]
     with Store(path) as store:
         assert len(store) == 600

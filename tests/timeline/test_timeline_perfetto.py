@@ -68,11 +68,13 @@ def test_wrong_sql_is_an_error(perfetto, tmp_path):
         processor.query("SELECT * FROM unheard_of")
 
 
-def test_what_is_missing_is_named(monkeypatch, tmp_path):
-    with monkeypatch.context() as patch:
-        patch.setenv("PATH", os.fspath(tmp_path))
-        with pytest.raises(BridgeError, match=r"no program `node`.*apt-get install nodejs"):
-            Bridge()
+def test_a_missing_program_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    with pytest.raises(BridgeError, match=r"no program `node`.*apt-get install nodejs"):
+        Bridge()
+
+
+def test_a_missing_page_is_named(perfetto, monkeypatch, tmp_path):
     monkeypatch.setattr("perfetto_wasm.page", lambda: tmp_path)
     with pytest.raises(BridgeError, match="did not start"):
         Bridge()

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from perfetto_wasm import Bridge
 from scalewise.ui.guard import local_hosts
 from scalewise.ui.server import create
 from ui_records import write_records
+from waiting import PATIENCE, needs
 
 TOKEN = "a-token-of-the-tests"
 PORT = 8765
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update",
@@ -57,7 +57,7 @@ def server(tmp_path_factory):
     assert server.address.startswith("http://127.0.0.1:"), server.stderr.read()
     yield server
     server.send_signal(signal.SIGINT)
-    _, talk = server.communicate(timeout=30)
+    _, talk = server.communicate(timeout=PATIENCE)
     assert server.returncode == 0, talk
     assert "Traceback" not in talk, talk
 
@@ -68,17 +68,12 @@ def address(server):
 
 
 @pytest.fixture(scope="session")
-def perfetto():
-    with Bridge() as bridge:
-        yield bridge
-
-
-@pytest.fixture(scope="session")
 def browser():
     from playwright.sync_api import sync_playwright
 
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    assert path, "these tests need a browser: apt-get install chromium"
+    if path is None:
+        needs("a browser")
     SHOTS.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=list(FLAGS))

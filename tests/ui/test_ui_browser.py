@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from waiting import PATIENCE
+
 SHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 
 VIEWS = {
@@ -21,7 +23,7 @@ VIEWS = {
 """What must be there before a view counts as shown."""
 
 SIZES = {"desktop": (1280, 900), "large": (1920, 1080), "phone": (390, 844)}
-PATIENCE = 30_000
+MILLISECONDS = 1000 * PATIENCE
 FEW = "sizes=8..256"
 """The search that checks a curve in the background is short on few accelerators."""
 
@@ -35,7 +37,7 @@ class Visit:
             viewport={"width": wide, "height": tall}, color_scheme=scheme, reduced_motion="reduce"
         )
         self.page = self.context.new_page()
-        self.page.set_default_timeout(PATIENCE)
+        self.page.set_default_timeout(MILLISECONDS)
         self.problems = []
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("console", self._heard)
@@ -411,7 +413,7 @@ def test_scripts_stay_small():
 
 def test_evidence_is_data_to_look_through(visit):
     page = visit().go("evidence", "framework=llm-foundry")
-    page.wait_for_selector("#scatter .main-svg", state="attached", timeout=90_000)
+    page.wait_for_selector("#scatter .main-svg", state="attached")
     assert "predicted and judged" in page.inner_text("#stats")
     before = page.inner_text("#stats .errors")
     page.select_option("#knobs select >> nth=0", "a100-sxm-80gb")
@@ -424,7 +426,7 @@ def test_evidence_is_data_to_look_through(visit):
 def test_a_study_runs_with_its_figures(visit):
     page = visit().go("study")
     page.get_by_role("button", name="Quick look at compare-clusters").click()
-    page.wait_for_selector("#answer-study .main-svg", state="attached", timeout=90_000)
+    page.wait_for_selector("#answer-study .main-svg", state="attached")
     assert "points in" in page.inner_text("#answer-study")
     assert "study=compare-clusters" in page.url
 
@@ -539,7 +541,7 @@ def test_own_runs_stand_beside_published_ones(visit):
     assert "1 of 2 runs measured here belongs on this curve" in page.inner_text("#bias")
     assert re.search(r"predictions are [+\u2212][\d.]+ % off", page.inner_text("#bias"))
     page.click("#tabs a[data-view=evidence]")
-    page.wait_for_selector("#own tbody tr", timeout=90_000)
+    page.wait_for_selector("#own tbody tr")
     assert page.locator("#own tbody tr").count() == 2
     caption = page.inner_text("#caption")
     assert "Stars, measured here: 1 run, median error" in caption
@@ -549,7 +551,7 @@ def test_own_runs_stand_beside_published_ones(visit):
 
 def test_evidence_is_filtered_by_strategy_and_source(visit):
     page = visit().go("evidence", "split=pipeline&source=nanotron")
-    page.wait_for_selector("#scatter .main-svg", state="attached", timeout=90_000)
+    page.wait_for_selector("#scatter .main-svg", state="attached")
     traces = page.evaluate("document.querySelector('#scatter .chart').data.map((t) => t.name)")
     assert any(name.startswith("nanotron (") for name in traces)
     assert not any(name.startswith("llm-foundry (") for name in traces)
