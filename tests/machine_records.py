@@ -42,6 +42,14 @@ TRUTH = {
 
 LINKS = ("scale_out_rate", "call_seconds", "all_reduce_factor", "scatter_factor")
 
+BESIDE = {
+    "message_bytes": 1.6e7,
+    "communication_seconds": 0.02,
+    "compute_seconds": 0.04,
+    "together_seconds": 0.055,
+}
+"""A collective and a product, one after the other and at once."""
+
 WHERE = Environment(
     device="cpu",
     device_name="Paper CPU",
@@ -94,33 +102,43 @@ def kernel_rows(noise=0.0, seed=0, truth=TRUTH, units=1.0):
     rows += [{"kernel": "adamw", "m": count} for count in plan.optimizer]
     rows += [{"kernel": "hbm_stream_copy", "m": size} for size in plan.stream_bytes]
     rows.append({"kernel": "launch"})
-    for row in rows:
-        seconds = predict_row(row, truth, units) * draw.lognormvariate(0.0, noise)
-        row |= {"dtype": "fp32", "time_us": seconds * 1e6}
-        if row["kernel"] == "gemm":
-            row["tflops"] = 2.0 * row["m"] * row["n"] * row["k"] / seconds / 1e12
-        elif row["kernel"] == "sdpa":
-            row["tflops"] = 0.05
-        elif row["kernel"] == "hbm_stream_copy":
-            row["gb_per_s"] = 2.0 * row["m"] / seconds / 1e9
+    rows = [timed_kernel(row, draw.lognormvariate(0.0, noise), truth, units) for row in rows]
     return rows, msgspec.to_builtins(plan)
+
+
+def timed_kernel(row, factor=1.0, truth=TRUTH, units=1.0):
+    """What that machine reports of a kernel; `factor` is its noise."""
+    seconds = predict_row(row, truth, units) * factor
+    row = row | {"dtype": "fp32", "time_us": seconds * 1e6}
+    if row["kernel"] == "gemm":
+        row["tflops"] = 2.0 * row["m"] * row["n"] * row["k"] / seconds / 1e12
+    elif row["kernel"] == "sdpa":
+        row["tflops"] = 0.05
+    elif row["kernel"] == "hbm_stream_copy":
+        row["gb_per_s"] = 2.0 * row["m"] / seconds / 1e9
+    return row
 
 
 def collective_rows(noise=0.0, seed=1, truth=TRUTH, sizes=None):
     """Timings of collectives between two ranks."""
     draw = random.Random(seed)
-    links = LinkRates(domain=1)
-    links.values_ = {k: truth[k] for k in LINKS}
     rows = []
     for op in ("all_gather", "reduce_scatter", "all_reduce"):
         for size in sizes or [2**i for i in range(16, 27)]:
             row = {"op": op, "accelerators": 2, "nodes": 1, "scaleup_domain": 2,
                    "placement": "packed", "message_bytes": size}  # fmt: skip
-            seconds = float(links.predict([row])[0]) * draw.lognormvariate(0.0, noise)
-            rate = size / seconds / 1e9
-            rows.append({**row, "time_us": seconds * 1e6, "algbw_gb_per_s": rate,
-                         "busbw_gb_per_s": rate * bus_factor(op, 2)})  # fmt: skip
+            rows.append(timed_collective(row, draw.lognormvariate(0.0, noise), truth))
     return rows
+
+
+def timed_collective(row, factor=1.0, truth=TRUTH):
+    """What that machine reports of a collective; `factor` is its noise."""
+    links = LinkRates(domain=1)
+    links.values_ = {k: truth[k] for k in LINKS}
+    seconds = float(links.predict([row])[0]) * factor
+    rate = row["message_bytes"] / seconds / 1e9
+    bus = rate * bus_factor(row["op"], row["accelerators"])
+    return {**row, "time_us": seconds * 1e6, "algbw_gb_per_s": rate, "busbw_gb_per_s": bus}
 
 
 def job(model, strategy, batch=2):
@@ -154,15 +172,7 @@ def machine_records(noise=0.0, step_noise=0.0, *, slow=1.25):
         record(
             "collective",
             {},
-            {
-                "rows": collective_rows(noise),
-                "beside": {
-                    "message_bytes": 1.6e7,
-                    "communication_seconds": 0.02,
-                    "compute_seconds": 0.04,
-                    "together_seconds": 0.055,
-                },
-            },
+            {"rows": collective_rows(noise), "beside": BESIDE},
         ),
     ]
     fit = MachineFit("truth").fit(gather(sweeps))

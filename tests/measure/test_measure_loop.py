@@ -11,12 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from machine_records import LINKS, TRUTH
+from machine_records import BESIDE, timed_collective, timed_kernel
 from scalewise.evidence.compare import compare
 from scalewise.evidence.machine import MachineFit
 from scalewise.evidence.machine_files import write_machine
-from scalewise.evidence.machine_kernels import predict_row
-from scalewise.evidence.machine_links import LinkRates
 from scalewise.evidence.machine_rows import gather
 from scalewise.measure.collective_plan import CollectivePlan
 from scalewise.measure.kernel_plan import plan_kernels
@@ -39,15 +37,10 @@ def retimed(record, step_seconds=0.0):
     if record.kind == "train":
         results["step_seconds"] = [step_seconds] * len(results["step_seconds"])
     elif record.kind == "kernel":
-        results["rows"] = [
-            row | {"time_us": 1e6 * predict_row(row, TRUTH, 1.0)} for row in results["rows"]
-        ]
+        results["rows"] = [timed_kernel(row) for row in results["rows"]]
     else:
-        links = LinkRates(domain=1)
-        links.values_ = {name: TRUTH[name] for name in LINKS}
-        results["rows"] = [
-            row | {"time_us": 1e6 * float(links.predict([row])[0])} for row in results["rows"]
-        ]
+        results["rows"] = [timed_collective(row) for row in results["rows"]]
+        results["beside"] = BESIDE
     return msgspec.structs.replace(record, results=results)
 
 

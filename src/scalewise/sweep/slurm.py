@@ -24,7 +24,15 @@ from scalewise.errors import InputError, ScalewiseError
 from scalewise.sweep.chunks import Results, read_results, run_chunk
 from scalewise.sweep.local import Outcomes
 from scalewise.sweep.store import Store, StoreError
-from scalewise.sweep.submit import Queue, cancel, executor_of, last_words, pause, refused
+from scalewise.sweep.submit import (
+    Queue,
+    batch_script,
+    cancel,
+    executor_of,
+    last_words,
+    pause,
+    refused,
+)
 from scalewise.sweep.work import Keyed, Outcome, Work
 
 ATTEMPTS = 3
@@ -108,10 +116,8 @@ def script(tasks: int, store: str | Path, options: SlurmOptions) -> str:
     """
     folder = folder_of(store, options)
     count = math.ceil(tasks / chunk_size(tasks, options))
-    executor = _executor(folder, options)
-    if count > 1:
-        executor.parameters["map_count"] = min(count, MOST_JOBS)
-    text: str = executor._make_submission_file_text(executor._submitit_command_str, "")
+    given = _parameters(options) | {"map_count": min(count, MOST_JOBS) if count > 1 else None}
+    text = batch_script(folder, given)
     note = (
         f"# What --slurm submits: {tasks} tasks in {count} jobs.\n"
         "# The tasks travel in files beside it, so it is not submitted by hand."
@@ -132,8 +138,9 @@ def chunk_size(tasks: int, options: SlurmOptions) -> int:
     return max(1, math.ceil(tasks / min(JOBS_PER_NODE * options.nodes, MOST_JOBS)))
 
 
-def _executor(folder: Path, options: SlurmOptions) -> Any:
-    given: dict[str, Any] = {
+def _parameters(options: SlurmOptions) -> dict[str, Any]:
+    """The options in submitit's words."""
+    return {
         "job_name": "scalewise",
         "partition": options.partition,
         "account": options.account,
@@ -145,7 +152,6 @@ def _executor(folder: Path, options: SlurmOptions) -> Any:
         # One process on one node needs no srun, which would bind it to a part of its cores.
         "use_srun": False,
     }
-    return executor_of(folder, given, NO_SLURM)
 
 
 def computed_on_slurm(
@@ -241,7 +247,7 @@ class _Array:
         """Submit chunks as one array, and remember them."""
         if not jobs:
             return
-        executor = _executor(self.folder, self.options)
+        executor = executor_of(self.folder, _parameters(self.options), NO_SLURM)
         calls = [
             (
                 str(self._file(job)),

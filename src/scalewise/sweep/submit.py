@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -75,6 +77,22 @@ def executor_of(folder: Path, given: Mapping[str, Any], hint: str) -> Any:
     executor = require_slurm(hint).SlurmExecutor(folder=folder)
     executor.update_parameters(**{name: v for name, v in given.items() if v is not None})
     return executor
+
+
+def batch_script(folder: Path, given: Mapping[str, Any]) -> str:
+    """The script that `executor_of` would submit, which needs no Slurm to be read.
+
+    Args:
+        folder: Where jobs leave their logs.
+        given: Parameters of the executor.
+    """
+    slurm: Any = require("submitit.slurm.slurm", "slurm")
+    command = (
+        f"{shlex.quote(sys.executable)} -u -m submitit.core._submit {shlex.quote(str(folder))}"
+    )
+    known = {name: v for name, v in given.items() if v is not None}
+    text: str = slurm._make_sbatch_string(command=command, folder=folder, **known)
+    return text
 
 
 def refused(error: Exception, what: str, hint: str) -> ScalewiseError:
