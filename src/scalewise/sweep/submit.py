@@ -87,9 +87,7 @@ def batch_script(folder: Path, given: Mapping[str, Any]) -> str:
         given: Parameters of the executor.
     """
     slurm: Any = require("submitit.slurm.slurm", "slurm")
-    command = (
-        f"{shlex.quote(sys.executable)} -u -m submitit.core._submit {shlex.quote(str(folder))}"
-    )
+    command = shlex.join([sys.executable, "-u", "-m", "submitit.core._submit", str(folder)])
     known = {name: v for name, v in given.items() if v is not None}
     text: str = slurm._make_sbatch_string(command=command, folder=folder, **known)
     return text
