@@ -152,8 +152,9 @@ def test_a_job_that_always_dies_is_given_up_after_three(cluster, tmp_path):
 
 
 def test_jobs_are_cancelled_if_asked_for(cluster, tmp_path):
-    log = str(tmp_path / "log")
-    tasks = [Number(x, log=log, seconds=0.0 if x == 0 else PATIENCE) for x in range(3)]
+    hold = tmp_path / "hold"
+    hold.touch()
+    tasks = held(3, str(tmp_path / "log"), hold, free=1, seconds=0.0)
     told = []
     options = SlurmOptions(
         nodes=3, tasks_per_job=1, cancel_on_interrupt=True, extra={"comment": "x"}, **QUICK
@@ -170,6 +171,7 @@ def test_jobs_are_cancelled_if_asked_for(cluster, tmp_path):
     points.close()
     assert told == [f"2 jobs cancelled; results so far are in {tmp_path / 's.db'}"]
     until(lambda: queue() == [])
+    hold.unlink()
     with Store(tmp_path / "s.db") as store:
         assert (len(store), store.jobs()) == (1, {})
 

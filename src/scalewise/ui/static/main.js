@@ -17,6 +17,8 @@ const TABS = [
 
 const first = JSON.parse(document.getElementById("first").textContent);
 const view = document.getElementById("view");
+// Every view gets a room of its own: an answer that comes after its view was left fills a room that nobody sees.
+let room = null;
 let catalog = null, updateAsk = null, module = null, shown = null;
 
 const context = {
@@ -71,7 +73,7 @@ function judge(quick) {
 
 function paint() {
   updateAsk(context.answer, context.refused);
-  module?.update(view, context);
+  if (room) module?.update(room, context);
   document.title = context.answer ? `${state.q.model} on ${state.q.n} ${state.q.on} \u00b7 scalewise` : "scalewise";
 }
 
@@ -86,8 +88,14 @@ async function go(name, { push = true, focus = false } = {}) {
   const next = await import(`./${name}.js`);
   if (state.view !== name) return;
   module = next;
-  if (shown !== name) { shown = name; view.className = `view-${name}`; module.show(view, context); }
-  module.update(view, context);
+  if (shown !== name) {
+    shown = name;
+    view.className = `view-${name}`;
+    room = h("div", { class: "room" });
+    fill(view, room);
+    module.show(room, context);
+  }
+  module.update(room, context);
   if (focus) view.focus({ preventScroll: true });
 }
 
@@ -135,7 +143,7 @@ function tools() {
   const icons = { auto: "\u25d0", light: "\u25cb", dark: "\u25cf" };
   const button = h("button", { type: "button", class: "icon" });
   const label = () => { const now = theme(); button.textContent = icons[now]; button.title = names[now]; button.setAttribute("aria-label", names[now]); };
-  button.addEventListener("click", () => { const order = ["auto", "light", "dark"]; theme(order[(order.indexOf(theme()) + 1) % 3]); label(); module?.theme?.(view, context); toast(names[theme()]); });
+  button.addEventListener("click", () => { const order = ["auto", "light", "dark"]; theme(order[(order.indexOf(theme()) + 1) % 3]); label(); module?.theme?.(room, context); toast(names[theme()]); });
   label();
   fill(document.getElementById("tools"), h("button", { type: "button", class: "quiet", text: "Share", id: "share", onclick: share }), button);
 }
@@ -152,7 +160,7 @@ function start() {
   judge(false);
   ask("catalog", null).then((told) => { catalog = told; }, () => {});
   addEventListener("popstate", () => { load(location.search); go(state.view, { push: false }); refresh(); });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => module?.theme?.(view, context));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => module?.theme?.(room, context));
   addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || /input|select|textarea/i.test(event.target.tagName)) return;
     const place = Number(event.key) - 1;
