@@ -27,7 +27,7 @@ from scalewise.ui.work import Stopped, Ticket, Workers, check, chunks
 if TYPE_CHECKING:
     from scalewise.evidence.runs import Run
 
-QUICK, LONG = 10.0, 120.0
+QUICK, LONG = 120.0, 900.0
 """Seconds after which an answer is given up: of small questions, and of searches."""
 
 
@@ -205,13 +205,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         path="/api/nearest",
         words="The nearest measured runs, and a grade.",
         answer=_nearest,
-        seconds=30.0,
+        seconds=LONG,
     ),
     Endpoint(
         path="/api/overlay",
         words="Measured runs to draw beside a curve.",
         answer=_overlay,
-        seconds=30.0,
+        seconds=LONG,
     ),
     Endpoint(
         path="/api/assumptions",
@@ -241,13 +241,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         path="/api/timeline",
         words="One step, event by event.",
         answer=_timeline,
-        seconds=60.0,
+        seconds=LONG,
     ),
     Endpoint(
         path="/api/trace",
         words="The same as a file for Perfetto.",
         answer=_trace,
-        seconds=60.0,
+        seconds=LONG,
         media="application/gzip",
     ),
     Endpoint(
@@ -255,7 +255,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         words="Run one of the shipped studies.",
         answer=_study,
         request=StudyRequest,
-        seconds=600.0,
+        seconds=LONG,
     ),
     Endpoint(
         path="/api/evidence",
