@@ -39,6 +39,7 @@ class Visit:
         self.page = self.context.new_page()
         self.page.set_default_timeout(MILLISECONDS)
         self.problems = []
+        self.expected = None
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("console", self._heard)
         self.elsewhere = []
@@ -47,7 +48,9 @@ class Visit:
         self.page.goto(address)
 
     def _heard(self, message):
-        if message.type in ("error", "warning"):
+        # What a test provokes, the browser notes by itself, and some time later.
+        provoked = self.expected is not None and self.expected in message.text
+        if message.type in ("error", "warning") and not provoked:
             self.problems.append(message.text)
 
     def _asked(self, request):
@@ -205,6 +208,7 @@ def test_infeasible_input_shows_its_reason_and_a_way_out(visit):
 def test_a_wrong_word_is_told_at_its_field(visit):
     seen = visit()
     page = seen.go("estimate")
+    seen.expected = "400 (Bad Request)"
     page.fill("[aria-label=Strategy]", "fsdp256-zz9")
     page.keyboard.press("Tab")
     page.wait_for_selector(".refused")
@@ -212,9 +216,6 @@ def test_a_wrong_word_is_told_at_its_field(visit):
     page.fill("[aria-label='Sequences per step']", "0")
     page.keyboard.press("Enter")
     page.wait_for_selector("[aria-label='Sequences per step'][aria-invalid]")
-    # A refused question is a 400, which the browser notes by itself.
-    assert all("400 (Bad Request)" in each for each in seen.problems)
-    seen.problems.clear()
 
 
 def test_names_are_found_as_people_type_them_and_powers_by_arrows(visit):
@@ -341,6 +342,7 @@ def test_numbers_paint_at_once_and_charts_soon(visit):
 
 def test_without_the_chart_library_the_curve_is_still_there(visit):
     seen = visit()
+    seen.expected = "ERR_FAILED"
     seen.context.route("**/plotly.min.js", lambda route: route.abort())
     with seen.page.expect_response("**/api/scale") as caught:
         seen.page.goto(f"{seen.base}/?view=scale&{FEW}")
@@ -364,8 +366,6 @@ def test_without_the_chart_library_the_curve_is_still_there(visit):
     assert saved.value.path().read_bytes().startswith(b"curve,")
     page.get_by_role("button", name=re.compile("Save scale-.* as SVG")).click()
     until(page, "document.querySelector('#toast').innerText.startsWith('No picture')")
-    assert all("ERR_FAILED" in each for each in seen.problems), seen.problems
-    seen.problems.clear()
 
 
 SKETCHED = {"scale": ["curve"], "search": ["front", "map"], "assumptions": ["tornado", "upgrades"]}
