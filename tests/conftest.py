@@ -6,7 +6,6 @@ HYPOTHESIS_PROFILE=thorough pytest tests/step      # 600 random examples of each
 """
 
 import os
-import shutil
 import signal
 from collections import Counter
 
@@ -15,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from perfetto_wasm import Bridge
 from slurm_cluster import slurm_cluster  # noqa: F401 - a fixture of every folder
-from waiting import NEEDS, needs
+from waiting import NEEDS, path_of
 
 # Workers are told the width of their terminal; what is printed must not depend on it.
 os.environ.pop("COLUMNS", None)
@@ -41,8 +40,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 @pytest.fixture(scope="session")
 def perfetto():
     """Perfetto's trace processor, one process for all traces."""
-    if not shutil.which("node"):
-        needs("Node.js")
+    path_of("node")
     with Bridge() as bridge:
         yield bridge
 

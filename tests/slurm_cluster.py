@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import slurm_on_loopback
 
-from waiting import needs
+from waiting import path_of
 
 HERE = Path(__file__).parent
 
@@ -20,8 +20,7 @@ HERE = Path(__file__).parent
 @pytest.fixture(scope="session")
 def slurm_cluster():
     """A real Slurm with two nodes, started once."""
-    if not all(map(slurm_on_loopback.program, ("munged", "slurmctld", "slurmd", "sbatch"))):
-        needs("Slurm")
+    path_of("slurm")
     folder = Path(tempfile.gettempdir()) / f"scalewise-slurm-{os.getpid()}"
     try:
         slurm_on_loopback.start(folder)

@@ -2,13 +2,16 @@
 
 until(lambda: file.exists(), "the file")
 process.communicate(timeout=PATIENCE)
-needs("a browser")
+path_of("browser")
 """
 
+import subprocess
 import time
-from typing import NoReturn
+from pathlib import Path
 
 import pytest
+
+PACKAGES = Path(__file__).parents[1] / "scripts" / "system_packages"
 
 PATIENCE = 900.0
 """Seconds that a test waits for what must happen before it fails; no claim about speed."""
@@ -25,6 +28,10 @@ def until(condition, what="it"):
         time.sleep(0.02)
 
 
-def needs(program) -> NoReturn:
-    """Skip a test whose program is not on this machine; the end of the run counts them."""
-    pytest.skip(f"{NEEDS}{program}, which `sh scripts/test` installs where it can")
+def path_of(program):
+    """The path of a program; skip tests without it, which the end of the run counts."""
+    command = ["sh", str(PACKAGES), "--which", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"{NEEDS}{program}, which `sh scripts/test` installs where it can")
+    return done.stdout.strip()

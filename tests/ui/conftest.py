@@ -1,6 +1,5 @@
 """A server in this process for questions, and a real one with a real browser for the page."""
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +11,10 @@ from starlette.testclient import TestClient
 from scalewise.ui.guard import local_hosts
 from scalewise.ui.server import create
 from ui_records import write_records
-from waiting import PATIENCE, needs
+from waiting import PATIENCE, path_of
 
 TOKEN = "a-token-of-the-tests"
 PORT = 8765
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update",
@@ -71,9 +69,7 @@ def address(server):
 def browser():
     from playwright.sync_api import sync_playwright
 
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        needs("a browser")
+    path = path_of("browser")
     SHOTS.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=list(FLAGS))
