@@ -328,7 +328,7 @@ def test_the_phone_has_its_inputs_in_a_sheet(visit):
     page.screenshot(path=SHOTS / "sheet-390.png")
     page.get_by_role("button", name="Show the answer").click()
     assert not page.is_visible("[aria-label=Accelerators]")
-    assert "64" in page.inner_text(".brief")
+    until(page, "document.querySelector('.brief').innerText.includes('on 64 ')")
 
 
 def test_numbers_paint_at_once_and_charts_soon(visit):

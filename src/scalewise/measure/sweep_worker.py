@@ -16,7 +16,7 @@ from torch.distributed.elastic.multiprocessing.errors import record as reported
 
 from scalewise.measure.collective_plan import CollectivePlan
 from scalewise.measure.kernel_plan import KernelPlan
-from scalewise.measure.ranks import joined
+from scalewise.measure.ranks import end, joined
 from scalewise.measure.records import Record, append, now
 from scalewise.measure.sweeps import SweepOrder
 
@@ -54,3 +54,4 @@ def _carry_out(order: SweepOrder, device: torch.device) -> dict[str, Any]:
 
 if __name__ == "__main__":
     main()
+    end()

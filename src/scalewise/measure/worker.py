@@ -18,7 +18,7 @@ from torch.distributed.elastic.multiprocessing.errors import record as reported
 from scalewise.measure.job import TrainJob, inputs_of
 from scalewise.measure.machine import Environment
 from scalewise.measure.order import Order, Planned
-from scalewise.measure.ranks import Here, joined
+from scalewise.measure.ranks import Here, end, joined
 from scalewise.measure.records import Record, append, now
 from scalewise.measure.traced import step_times
 from scalewise.measure.train import TrainResult, train
@@ -82,3 +82,4 @@ def doubts(job: TrainJob, where: Environment) -> list[str]:
 
 if __name__ == "__main__":
     main()
+    end()
