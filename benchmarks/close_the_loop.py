@@ -1,11 +1,11 @@
-"""Measure, fit, predict, measure again: does a calibration predict steps it has never seen?
+"""Error of a calibrated machine on steps it was not fitted on: measure, fit, predict, measure.
 
-    python benchmarks/close_the_loop.py --records records/ --launches 3
+    python benchmarks/close_the_loop.py --records records/ --repeats 3
 
 On the devices that are here (two CPU cores will do): time kernels and collectives, train on one
 device, fit the machine's constants to that alone; then predict steps on two devices under DDP,
-FSDP, tensor and pipeline parallelism for several model sizes, measure them, and print both. What
-launches of the same job differ by stands beside every error. Run it on an idle machine.
+FSDP, tensor and pipeline parallelism for several model sizes, measure them, and print both. The
+run-to-run variation of the same job stands beside every error. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from scalewise.evidence.compare import Comparison, compare
 from scalewise.evidence.machine import MachineFit
 from scalewise.evidence.machine_files import write_machine
 from scalewise.evidence.machine_rows import gather
+from scalewise.measure.check import check_job
 from scalewise.measure.collective_plan import CollectivePlan, sizes_of
-from scalewise.measure.job import TrainJob, check_job
 from scalewise.measure.kernel_plan import join_plans, plan_kernels
 from scalewise.measure.launch import LocalLauncher, choose_device, threads_for
+from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
 from scalewise.measure.machine import idle_warnings
-from scalewise.measure.order import Order, Planned
-from scalewise.measure.records import file_of, new_id, read_records
-from scalewise.measure.sweeps import SweepLauncher, SweepOrder
+from scalewise.measure.sweeps import SweepLauncher, SweepSpec
 from scalewise.model import load_model
+from scalewise.records.files import file_of, new_id, read_records
+from scalewise.records.job import TrainJob
 from scalewise.report.compare import print_comparison
 from scalewise.strategy import parse_strategy
 
@@ -48,7 +49,7 @@ TARGET = 0.15
 
 def sweep(what: str, plan: msgspec.Struct, folder: Path, device: str) -> None:
     """Time kernels or collectives on all ranks."""
-    order = SweepOrder(
+    spec = SweepSpec(
         what=what,
         plan=msgspec.to_builtins(plan),
         processes=RANKS,
@@ -58,17 +59,17 @@ def sweep(what: str, plan: msgspec.Struct, folder: Path, device: str) -> None:
         threads=threads_for(device, RANKS),
         warnings=list(idle_warnings()),
     )
-    SweepLauncher(timeout=1800.0, logs=folder / "logs").run(order)
+    SweepLauncher(timeout=1800.0, logs=folder / "logs").run(spec)
 
 
-def job_of(model: str, strategy: str, *, sequence: int, steps: int, trace: bool) -> TrainJob:
+def job_of(model: str, strategy: str, *, seq_len: int, steps: int, trace: bool) -> TrainJob:
     """One job; the batch is the smallest that the strategy fills."""
     split = parse_strategy(strategy)
     return TrainJob(
         model=load_model(model),
         strategy=split,
-        sequence=sequence,
-        global_batch=split.micro_batch * split.data_parallel * (split.accumulation or 1),
+        seq_len=seq_len,
+        global_batch=split.micro_batch * split.data_parallel * (split.num_microbatches or 1),
         precision="fp32",
         steps=steps,
         warmup=max(steps // 4, 1),
@@ -79,14 +80,14 @@ def job_of(model: str, strategy: str, *, sequence: int, steps: int, trace: bool)
 def train(job: TrainJob, folder: Path, device: str, launch: int) -> None:
     """One launch with as many threads per rank as two ranks have."""
     check_job(job, device)
-    planned = Planned(job=job, id=new_id(), launch=launch, warnings=list(idle_warnings()))
-    order = Order(
+    planned = PlannedJob(job=job, id=new_id(), launch=launch, warnings=list(idle_warnings()))
+    spec = LaunchSpec(
         planned=[planned],
         records=str(file_of(folder, "train")),
         device=device,
         threads=threads_for(device, RANKS),
     )
-    LocalLauncher(timeout=1800.0, logs=folder / "logs").run(order)
+    LocalLauncher(timeout=1800.0, logs=folder / "logs").run(spec)
 
 
 def train_beside_itself(job: TrainJob, folder: Path, device: str, launch: int) -> None:
@@ -96,10 +97,10 @@ def train_beside_itself(job: TrainJob, folder: Path, device: str, launch: int) -
             done.result()
 
 
-def measure_machine(folder: Path, device: str, sequence: int, steps: int, launches: int) -> None:
+def measure_machine(folder: Path, device: str, seq_len: int, steps: int, launches: int) -> None:
     """Measure what a calibration needs."""
     plans = [
-        plan_kernels(load_model(m), parse_strategy(s), sequence=sequence, dtype="fp32")
+        plan_kernels(load_model(m), parse_strategy(s), seq_len=seq_len, dtype="fp32")
         for m, s in product(MODELS, ("mb1", "tp2-mb1"))
     ]
     say("kernels")
@@ -112,7 +113,7 @@ def measure_machine(folder: Path, device: str, sequence: int, steps: int, launch
     sweep("collective", plan, folder, device)
     for launch, model in product(range(1, launches + 1), MODELS):
         say(f"{model} on one device, launch {launch}")
-        job = job_of(model, "ddp1-mb1", sequence=sequence, steps=steps, trace=False)
+        job = job_of(model, "ddp1-mb1", seq_len=seq_len, steps=steps, trace=False)
         train_beside_itself(job, folder, device, launch)
 
 
@@ -124,14 +125,14 @@ def say(text: str) -> None:
 def judge(folder: Path, catalog: Path) -> Comparison:
     """Compare steps on two devices with what the calibration says."""
     os.environ["SCALEWISE_CATALOG"] = str(catalog)
-    return compare(read_records(folder).records, load_cluster(NAME), NAME, least_ranks=RANKS)
+    return compare(read_records(folder).records, load_cluster(NAME), NAME, min_ranks=RANKS)
 
 
 def main() -> int:
     """Close the loop; 1 if the median error is above the target."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--records", type=Path, default=Path("records/loop"))
-    parser.add_argument("--launches", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--sequence", type=int, default=256)
     parser.add_argument("--fit-only", action="store_true", help="Use the records that are there.")
@@ -140,10 +141,10 @@ def main() -> int:
     calibration, judged = given.records / "calibration", given.records / "judged"
     catalog = given.records / "catalog"
     if not given.fit_only:
-        measure_machine(calibration, device, given.sequence, given.steps, given.launches)
+        measure_machine(calibration, device, given.seq_len, given.steps, given.launches)
         for launch, model, strategy in product(range(1, given.launches + 1), MODELS, STRATEGIES):
             say(f"{model} {strategy}, launch {launch}")
-            job = job_of(model, strategy, sequence=given.sequence, steps=given.steps, trace=True)
+            job = job_of(model, strategy, seq_len=given.seq_len, steps=given.steps, trace=True)
             train(job, judged, device, launch)
     # Nothing of the steps that are judged goes into the fit.
     fit = MachineFit(NAME).fit(gather(read_records(calibration).records))

@@ -1,4 +1,4 @@
-"""Slow the network down: do exposed communication and step time follow as predicted?
+"""Predicted and measured exposed communication on a network of decreasing bandwidth.
 
     sudo python benchmarks/shaped_network.py --records records/shaped --figure shaped.svg
 
@@ -35,11 +35,11 @@ from scalewise.evidence.machine_rows import gather
 from scalewise.measure.collective_plan import CollectivePlan, sizes_of
 from scalewise.measure.kernel_plan import join_plans, plan_kernels
 from scalewise.measure.launch import MODULE, threads_for
+from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
 from scalewise.measure.machine import idle_warnings
-from scalewise.measure.order import Order, Planned
-from scalewise.measure.records import Record, file_of, new_id, read_records
-from scalewise.measure.sweeps import WORKER, SweepOrder
+from scalewise.measure.sweeps import WORKER, SweepSpec
 from scalewise.model import load_model
+from scalewise.records.files import Record, file_of, new_id, read_records
 from scalewise.strategy import parse_strategy
 
 MODELS = ("tiny", "tiny-19m")
@@ -94,17 +94,17 @@ def shape(megabits: int) -> None:
                  "burst", BURST, "latency", "200ms")  # fmt: skip
 
 
-def run_apart(order: Order, module: str, timeout: float = 900.0) -> None:
+def run_apart(spec: LaunchSpec, module: str, timeout: float = 900.0) -> None:
     """Run one rank in each namespace; raise with the end of the log of the one that failed."""
     with tempfile.TemporaryDirectory(prefix="scalewise-shaped-") as folder:
         file = Path(folder) / "order.json"
-        file.write_bytes(msgspec.json.encode(order))
+        file.write_bytes(msgspec.json.encode(spec))
         ranks = []
         for rank, (name, link) in enumerate(zip(NAMESPACES, LINKS, strict=True)):
             variables = {
                 **os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0",
                 "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": str(PORT),
-                "GLOO_SOCKET_IFNAME": link, "OMP_NUM_THREADS": str(order.threads or 1),
+                "GLOO_SOCKET_IFNAME": link, "OMP_NUM_THREADS": str(spec.threads or 1),
             }  # fmt: skip
             log = (Path(folder) / f"rank{rank}.log").open("w+")
             words = ["ip", "netns", "exec", name, sys.executable, "-m", module, str(file)]
@@ -133,7 +133,7 @@ class Point:
     row: Row
 
 
-def measure_rate(folder: Path, megabits: int, *, sequence: int, steps: int, launches: int) -> None:
+def measure_rate(folder: Path, megabits: int, *, seq_len: int, steps: int, launches: int) -> None:
     """Time collectives and train at one rate."""
     shape(megabits)
     threads = threads_for("cpu", 2)
@@ -143,31 +143,33 @@ def measure_rate(folder: Path, megabits: int, *, sequence: int, steps: int, laun
         ops=["all_gather", "reduce_scatter", "all_reduce"], sizes=sizes_of(f"64KiB..{largest}"),
         group_sizes=[2], iters=8, budget=2.0,
     )  # fmt: skip
-    order = SweepOrder(
+    spec = SweepSpec(
         what="collective", plan=msgspec.to_builtins(plan), processes=2, id=new_id(),
         records=str(file_of(folder, "collective")), device="cpu", threads=threads,
         warnings=list(idle_warnings()),
     )  # fmt: skip
-    run_apart(order, WORKER)
+    run_apart(spec, WORKER)
     for launch, model, strategy in product(range(1, launches + 1), MODELS, STRATEGIES):
         say(f"{megabits or 'not shaped'} Mbit/s: {model} {strategy}, launch {launch}")
-        job = job_of(model, strategy, sequence=sequence, steps=steps, trace=True)
-        planned = Planned(job=job, id=new_id(), launch=launch, warnings=list(idle_warnings()))
+        job = job_of(model, strategy, seq_len=seq_len, steps=steps, trace=True)
+        planned = PlannedJob(job=job, id=new_id(), launch=launch, warnings=list(idle_warnings()))
         records = str(file_of(folder, "train"))
-        run_apart(Order(planned=[planned], records=records, device="cpu", threads=threads), MODULE)
+        run_apart(
+            LaunchSpec(planned=[planned], records=records, device="cpu", threads=threads), MODULE
+        )
 
 
-def measure_alone(folder: Path, *, sequence: int, steps: int, launches: int) -> None:
+def measure_alone(folder: Path, *, seq_len: int, steps: int, launches: int) -> None:
     """Kernels, and steps on one device."""
     plans = [
-        plan_kernels(load_model(name), parse_strategy("mb1"), sequence=sequence, dtype="fp32")
+        plan_kernels(load_model(name), parse_strategy("mb1"), seq_len=seq_len, dtype="fp32")
         for name in MODELS
     ]
     say("kernels")
     sweep("kernel", join_plans(plans), folder, "cpu")
     for launch, model in product(range(1, launches + 1), MODELS):
         say(f"{model} on one device, launch {launch}")
-        job = job_of(model, "ddp1-mb1", sequence=sequence, steps=steps, trace=False)
+        job = job_of(model, "ddp1-mb1", seq_len=seq_len, steps=steps, trace=False)
         train_beside_itself(job, folder, "cpu", launch)
 
 
@@ -180,7 +182,7 @@ def judge(alone: list[Record], folder: Path, megabits: int) -> list[Point]:
     catalog = folder / "catalog"
     write_machine(fit, catalog)
     os.environ["SCALEWISE_CATALOG"] = str(catalog)
-    done = compare(at, load_cluster(name), name, least_ranks=2)
+    done = compare(at, load_cluster(name), name, min_ranks=2)
     return [Point(megabits, row) for row in done.rows]
 
 
@@ -214,14 +216,14 @@ def draw(points: list[Point], path: Path) -> None:
     for number, (model, strategy) in enumerate(jobs):
         mine = [p for p in points if (p.row.model, p.row.strategy) == (model, strategy)]
         mine = sorted(mine, key=place)
-        x, colour, label = [place(p) for p in mine], f"C{number}", f"{model} {strategy}"
-        left.plot(x, [p.row.terms["exposed"][1] for p in mine], color=colour, label=label)
+        x, color, label = [place(p) for p in mine], f"C{number}", f"{model} {strategy}"
+        left.plot(x, [p.row.terms["exposed"][1] for p in mine], color=color, label=label)
         seen = [(place(p), p.row.terms["exposed"][0]) for p in mine
                 if p.row.terms["exposed"][0] is not None]  # fmt: skip
-        left.plot([a for a, _ in seen], [b for _, b in seen], "o", color=colour)
+        left.plot([a for a, _ in seen], [b for _, b in seen], "o", color=color)
         free = mine[-1].row
-        right.plot(x, [p.row.predicted / free.predicted for p in mine], color=colour, label=label)
-        right.plot(x, [p.row.measured / free.measured for p in mine], "o", color=colour)
+        right.plot(x, [p.row.predicted / free.predicted for p in mine], color=color, label=label)
+        right.plot(x, [p.row.measured / free.measured for p in mine], "o", color=color)
     for axis, name in ((left, "exposed communication, seconds per step"),
                        (right, "step over step without shaping")):  # fmt: skip
         axis.set_xscale("log")
@@ -241,13 +243,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--records", type=Path, default=Path("records/shaped"))
     parser.add_argument("--rates", type=int, nargs="+", default=list(RATES), help="Mbit/s; 0: none")
-    parser.add_argument("--launches", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--sequence", type=int, default=256)
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--fit-only", action="store_true", help="Use the records that are there.")
     given = parser.parse_args()
-    sizes = {"sequence": given.sequence, "steps": given.steps, "launches": given.launches}
+    sizes = {"seq_len": given.seq_len, "steps": given.steps, "launches": given.launches}
     if not given.fit_only:
         measure_alone(given.records / "alone", **sizes)
         with two_machines():

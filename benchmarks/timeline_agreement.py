@@ -1,17 +1,17 @@
-"""Do the two ways to a step's time agree? Closed forms against events, over random strategies.
+"""Agreement of the analytical and the simulated step, over random strategies.
 
     python benchmarks/timeline_agreement.py --strategies 3000 --seed 1 --worst 10
 
-Models, clusters, software stacks, batches and strategies are drawn at random; each step is priced
-by `estimate` and played by `timeline`. Printed: the relative difference of the step time, and the
-difference of the exposed communication as a share of the step, by median, 90th and 99th percentile,
-for all and by technique, then the worst cases with their terms.
+Models, clusters, software stacks, batches and strategies are drawn at random. `estimate` gives the
+analytical step, `timeline` the simulated one. Printed: the relative difference of the step time,
+and the difference of the exposed communication as a fraction of the step, by median, 90th and 99th
+percentile, for all and by technique, then the worst cases with their terms.
 
-The sample is of what runs in practice. Left out, because no framework has it or because closed
-forms do not claim it: pipeline schedules that the software stack lacks, interleaving with unequal
-chunks or with micro batches that do not fill rounds of the stages (Megatron refuses both), more
-than 32 stages, and steps of more than 60,000 blocks. A wide sample (`--wide 1000`) draws schedules
-for every stack; its figures follow.
+The sample is of what runs in practice. Left out, because no framework has it or because the
+analytical model does not claim it: pipeline schedules that the software stack lacks, interleaving
+with unequal chunks or with micro-batches that do not fill rounds of the stages (not supported by
+Megatron), more than 32 stages, and steps of more than 60,000 blocks. A wide sample (`--wide 1000`)
+draws schedules for every stack; its numbers follow.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ import scalewise as sw
 from scalewise.catalog import names
 from scalewise.errors import InputError
 from scalewise.explore.space import divisors
+from scalewise.simulation.simulate import Simulation, simulate_step
 from scalewise.stack import load_stack
 from scalewise.step.estimate import estimate
 from scalewise.step.feasibility import REASONS
 from scalewise.step.result import Estimate
 from scalewise.strategy import SCHEDULES, Strategy
-from scalewise.timeline.play import Play, play_case
 from scalewise.workload import Workload
 
 MODELS = (
@@ -41,7 +41,7 @@ MODELS = (
 CLUSTERS = ("dgx-h100", "dgx-a100", "gb200-nvl72", "gcp-tpu-v5p", "dgx-b200", "aws-p5", "frontier")
 SIZES = (1, 8, 32, 64, 256, 512, 1024, 4096)
 SEQUENCES = (2048, 4096, 8192, 32768)
-MOST_BLOCKS = 60_000
+MAX_BLOCKS = 60_000
 """Steps with more are left out: they say nothing new and take seconds each."""
 
 
@@ -50,17 +50,17 @@ class Case:
     """One strategy by both ways."""
 
     estimate: Estimate
-    play: Play
+    simulation: Simulation
 
     @property
     def step(self) -> float:
         """Relative difference of the step time."""
-        return self.play.seconds / self.estimate.step_seconds - 1.0
+        return self.simulation.seconds / self.estimate.step_seconds - 1.0
 
     @property
     def exposed(self) -> float:
         """Difference of the exposed communication, as a share of the step."""
-        mine = sum(self.play.exposed(self.play.pace).values())
+        mine = sum(self.simulation.exposed(self.simulation.critical_rank).values())
         return (mine - sum(self.estimate.exposed.values())) / self.estimate.step_seconds
 
 
@@ -80,7 +80,7 @@ def draw(
         rng.choice([s for s in names("stacks") if load_stack(s).devices in (kind, "any")])
     )
     known = SCHEDULES if any_schedule else stack.schedules
-    sequence = rng.choice(SEQUENCES)
+    seq_len = rng.choice(SEQUENCES)
     tp = rng.choice([d for d in divisors(count) if model.heads % d == 0 and d <= 16])
     deepest = min(model.layers, 32) if known else 1
     pp = rng.choice([d for d in divisors(count // tp) if d <= deepest])
@@ -101,12 +101,12 @@ def draw(
     schedules = [s for s in known if able or s != "interleaved"]
     schedule = rng.choice(schedules) if pp > 1 and schedules else "1f1b"
     chunks = rng.choice(able) if schedule == "interleaved" else 1
-    workload = Workload(sequence=sequence, global_batch=ranks * micro * steps)
+    workload = Workload(seq_len=seq_len, global_batch=ranks * micro * steps)
     try:
         strategy = Strategy(
             dp_replicate=ranks // shards, dp_shard=shards, sharding=sharding, tp=tp, cp=cp, pp=pp,
             virtual_stages=chunks, schedule=schedule, micro_batch=micro,
-            sequence_parallel=rng.random() < 0.8, reshard=rng.random() < 0.7,
+            sequence_parallel=rng.random() < 0.8, reshard_after_forward=rng.random() < 0.7,
             prefetch=rng.choice((0, 1, 1, 1, 1, 2)), overlap_dp=rng.random() < 0.9,
             overlap_tp=rng.random() < 0.9, overlap_pp=rng.random() < 0.9,
             recompute=rng.choice(("none", "selective", "full")),
@@ -118,7 +118,7 @@ def draw(
 
 
 def collect(count: int, seed: int, *, any_schedule: bool = False) -> list[Case]:
-    """Price and play so many random steps."""
+    """Estimate and simulate this many random steps."""
     rng = random.Random(seed)
     found: list[Case] = []
     while len(found) < count:
@@ -126,7 +126,7 @@ def collect(count: int, seed: int, *, any_schedule: bool = False) -> list[Case]:
         if drawn is None:
             continue
         model, cluster, workload, strategy, stack = drawn
-        if model.layers * strategy.micro_steps(workload) > MOST_BLOCKS:
+        if model.layers * strategy.microbatches_of(workload) > MAX_BLOCKS:
             continue
         try:
             many = estimate(model, cluster, workload, [strategy], stack=stack)
@@ -135,7 +135,7 @@ def collect(count: int, seed: int, *, any_schedule: bool = False) -> list[Case]:
         reason = REASONS[int(many.infeasible_code[0])]
         if not reason.startswith(("fits", "memory")):
             continue
-        found.append(Case(estimate=many[0], play=play_case(many.case)))
+        found.append(Case(estimate=many[0], simulation=simulate_step(many.case)))
     return found
 
 
@@ -171,21 +171,21 @@ def report(cases: list[Case], worst: int) -> None:
     for schedule in SCHEDULES:
         line(f"{schedule}", [s.schedule == schedule and s.pp > 1 for s in plans])
     for name, values in (("time", step), ("exposed", exposed)):
-        print(f"\nworst by {name}: step by events over estimate; exposed; what")
+        print(f"\nworst by {name}: simulated over analytical step; exposed; strategy")
         for place in np.argsort(-values)[:worst]:
             print(_tell(cases[place]))
 
 
 def _tell(case: Case) -> str:
-    e, prices = case.estimate, case.play.prices
+    e, durations = case.estimate, case.simulation.durations
     shares = {k: v / e.step_seconds for k, v in e.terms.items()}
-    told = " ".join(f"{k} {100 * v:.0f}%" for k, v in shares.items() if abs(v) > 0.03)
+    text = " ".join(f"{k} {100 * v:.0f}%" for k, v in shares.items() if abs(v) > 0.03)
     return (
         f"{100 * case.step:+6.1f} % {100 * case.exposed:+6.1f} % {e.model.name} on "
         f"{e.cluster.accelerators} x {e.cluster.name}, {e.stack.name}, {e.strategy}, "
-        f"{e.micro_steps} micro steps, seq {e.workload.sequence}: {told}; "
-        f"f {prices.forward:.2e} b {prices.backward:.2e} g {prices.gather:.2e} "
-        f"r {prices.reduce:.2e} send {prices.message:.2e}"
+        f"{e.num_microbatches} micro-batches, seq {e.workload.seq_len}: {text}; "
+        f"f {durations.forward:.2e} b {durations.backward:.2e} g {durations.gather:.2e} "
+        f"r {durations.reduce:.2e} send {durations.message:.2e}"
     )
 
 

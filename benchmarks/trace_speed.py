@@ -1,4 +1,4 @@
-"""How fast are profiler traces read, and in how much memory?
+"""Speed and peak memory of reading profiler traces.
 
     python benchmarks/trace_speed.py            # 100 MB and 400 MB, plain and gzip
     python benchmarks/trace_speed.py 4000       # megabytes of the largest; give it the disk
@@ -100,16 +100,16 @@ def main() -> None:
             for ending in (".json", ".json.gz"):
                 path = Path(folder) / f"trace{ending}"
                 write(path, megabytes * MEGABYTE)
-                told = subprocess.run(
+                words = subprocess.run(
                     [sys.executable, "-c", READER, str(path)],
                     capture_output=True, text=True, check=True,
                 ).stdout.split()  # fmt: skip
                 path.unlink()
-                seconds, before, peak = map(float, told[:3])
+                seconds, before, peak = map(float, words[:3])
                 print(
-                    f"{megabytes:>6,} MB {ending:<9} {int(told[3]):>10,} events {seconds:7.2f} s "
+                    f"{megabytes:>6,} MB {ending:<9} {int(words[3]):>10,} events {seconds:7.2f} s "
                     f"{megabytes / seconds:6.0f} MB/s  peak {peak:5.0f} MiB, "
-                    f"{peak - before:4.0f} above the imports; overlap {float(told[4]):.1f} %"
+                    f"{peak - before:4.0f} above the imports; overlap {float(words[4]):.1f} %"
                 )
 
 

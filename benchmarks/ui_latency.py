@@ -1,4 +1,4 @@
-"""How fast does the page answer a slider, and draw a whole curve?
+"""Latency of the web UI: answers to a slider, whole curves, and opening it in a browser.
 
     python benchmarks/ui_latency.py
     python benchmarks/ui_latency.py --address "http://127.0.0.1:8765/?token=..."
@@ -122,9 +122,9 @@ def opened(address: str, times: int) -> dict[str, list[float]]:
             for mark, what in marks.items():
                 test = "(mark) => performance.getEntriesByName(`scalewise-${mark}`).length"
                 page.wait_for_function(test, arg=mark)
-                told = page.evaluate(read, mark)
-                found.setdefault(what, []).append(told["mark"] / 1e3)
-            found["browser: first paint, answer"].append(told["paint"] / 1e3)
+                answer = page.evaluate(read, mark)
+                found.setdefault(what, []).append(answer["mark"] / 1e3)
+            found["browser: first paint, answer"].append(answer["paint"] / 1e3)
             context.close()
         browser.close()
     return found
@@ -173,10 +173,10 @@ def main() -> int:
             server.send_signal(signal.SIGINT)
             server.wait(30)
     kept = True
-    print(f"{'what':30} {'n':>4} {'median':>9} {'p95':>9} {'most':>9}  promised p95")
+    print(f"{'what':30} {'n':>4} {'median':>9} {'p95':>9} {'maximum':>9}  promised p95")
     for what, values in times.items():
         p95 = quantile(values, 0.95)
-        told = [f"{1e3 * v:6.0f} ms" for v in (quantile(values, 0.5), p95, max(values))]
+        lines = [f"{1e3 * v:6.0f} ms" for v in (quantile(values, 0.5), p95, max(values))]
         limit = PROMISED.get(what)
         kept &= limit is None or p95 <= limit
         verdict = (
@@ -184,7 +184,7 @@ def main() -> int:
             if limit is None
             else f"{1e3 * limit:.0f} ms: {'kept' if p95 <= limit else 'NOT kept'}"
         )
-        print(f"{what:30} {len(values):4d} {' '.join(told)}  {verdict}")
+        print(f"{what:30} {len(values):4d} {' '.join(lines)}  {verdict}")
     return 0 if kept else 1
 
 

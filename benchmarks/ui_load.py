@@ -1,4 +1,4 @@
-"""Does the server stand many clients, for long, without error and without growing?
+"""Errors and memory growth of the web server under many clients.
 
     python benchmarks/ui_load.py --clients 50 --seconds 60
 

@@ -2,7 +2,7 @@
 
     @given(data=st.data())
     def test_x(data):
-        point = data.draw(points(most=8))       # one model, cluster and workload, 1 to 8 strategies
+        point = data.draw(points(maximum=8))    # one model, cluster and workload, 1 to 8 strategies
 
 Every strategy of a point multiplies out to its cluster and divides its batch, so whatever fails
 afterwards is the model's fault and not the input's.
@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from scalewise.catalog import load_cluster
 from scalewise.cluster import Cluster
 from scalewise.model import Model
+from scalewise.software import BY_KIND
 from scalewise.stack import Stack, load_stack
-from scalewise.step.estimate import DEFAULT_STACKS, estimate
+from scalewise.step.estimate import estimate
 from scalewise.strategy import SCHEDULES, Strategy
 from scalewise.workload import Workload
 
@@ -133,7 +134,9 @@ def stacks(draw, kind):
     """Draw a software stack of the catalog, with its constants moved about."""
     names = {
         "gpu": ("megatron", "nanotron", "megatron-2021", "generic-eager", "generic-compiled"),
-    }.get(kind, (DEFAULT_STACKS[kind],))
+        "tpu": (BY_KIND["tpu"],),
+        "other": (BY_KIND["other"],),
+    }[kind]
     stack = catalog_stack(draw(st.sampled_from(names)))
     if draw(st.booleans()):
         return stack
@@ -149,7 +152,7 @@ def stacks(draw, kind):
         bucket_bytes=draw(numbers(1e6, 1e9)),
         recompute_skips_last=draw(st.booleans()),
         reduce_every_micro_step=draw(st.booleans()),
-        gathers_kept=draw(st.booleans()),
+        keeps_sp_all_gather=draw(st.booleans()),
         partition=draw(st.sampled_from(("even", "flops"))),
     )
 
@@ -166,7 +169,7 @@ def prime_factors(number):
 
 
 @st.composite
-def meshes(draw, model, sequence, accelerators):
+def meshes(draw, model, seq_len, accelerators):
     """Spread the prime factors of the accelerators over the axes that can take them."""
     mesh = dict.fromkeys(AXES, 1)
     for prime in prime_factors(accelerators):
@@ -174,7 +177,7 @@ def meshes(draw, model, sequence, accelerators):
         degree = mesh[axis] * prime
         fits = {
             "tp": model.heads % degree == 0,
-            "cp": sequence % degree == 0,
+            "cp": seq_len % degree == 0,
             "pp": degree <= model.layers,
         }.get(axis, True)
         mesh[axis if fits else "dp_shard"] *= prime
@@ -184,7 +187,7 @@ def meshes(draw, model, sequence, accelerators):
 @st.composite
 def strategies(draw, model, workload, accelerators, precisions=("bf16",)):
     """Draw a strategy that multiplies out to the accelerators and divides the batch."""
-    fields = draw(meshes(model, workload.sequence, accelerators))
+    fields = draw(meshes(model, workload.seq_len, accelerators))
     sharding = draw(st.sampled_from(("ddp", "zero1", "zero2", "zero3", "zero3")))
     if sharding == "ddp":
         fields["dp_replicate"] *= fields["dp_shard"]
@@ -220,18 +223,18 @@ def strategies(draw, model, workload, accelerators, precisions=("bf16",)):
 
 def _switches():
     """All booleans of a strategy, as one draw."""
-    names = ("reshard", "sequence_parallel", "overlap_dp", "overlap_tp", "overlap_pp")
+    names = ("reshard_after_forward", "sequence_parallel", "overlap_dp", "overlap_tp", "overlap_pp")
     return st.integers(0, 31).map(
         lambda bits: {name: not bits >> place & 1 for place, name in enumerate(names)}
     )
 
 
 @st.composite
-def points(draw, most=6, least=1):
-    """Draw a whole point: `least` to `most` strategies of one model, cluster and workload."""
+def points(draw, maximum=6, minimum=1):
+    """Draw a whole point: `minimum` to `maximum` strategies of one model, cluster and workload."""
     model, cluster = draw(models()), draw(clusters())
     workload = Workload(
-        sequence=draw(st.sampled_from((1, 60, 512, 2048, 4096, 131072))),
+        seq_len=draw(st.sampled_from((1, 60, 512, 2048, 4096, 131072))),
         global_batch=cluster.accelerators * draw(st.sampled_from((1, 2, 6, 16))),
     )
     precisions = ("bf16", "fp8") if "fp8" in cluster.accelerator.peak_flops else ("bf16",)
@@ -240,7 +243,7 @@ def points(draw, most=6, least=1):
         model=model,
         cluster=cluster,
         workload=workload,
-        strategies=draw(st.lists(drawn, min_size=least, max_size=most)),
+        strategies=draw(st.lists(drawn, min_size=minimum, max_size=maximum)),
         stack=draw(stacks(cluster.accelerator.kind)),
     )
 
@@ -269,7 +272,7 @@ def any_strategy(draw):
         last_stage_layers=draw(count),
         ep=draw(degrees),
         micro_batch=draw(degrees),
-        accumulation=draw(count),
+        num_microbatches=draw(count),
         recompute=draw(st.sampled_from(("none", "selective", "full"))),
         precision=draw(st.sampled_from((None, "bf16", "fp16", "fp8", "mxfp8", "nvfp4"))),
         compiled=draw(st.sampled_from((None, True, False))),

@@ -159,7 +159,7 @@ def test_a_default_cluster_without_network():
     with pytest.raises(InputError) as caught:
         load_cluster("rtx-4090", 16)
     assert str(caught.value) == (
-        "16 rtx-4090 span several domains of 8, and no network rate is known"
+        "16 x rtx-4090 span several scale-up domains of 8, but the network rate is unknown"
     )
     given = typical_cluster(
         load_accelerator("rtx-4090"), accelerators=16, scale_out_bandwidth=12.5e9
@@ -183,13 +183,13 @@ def test_a_size_must_be_whole():
 def test_unknown_names_are_explained():
     with pytest.raises(InputError) as caught:
         load_accelerator("h100-sxm-80gbb")
-    assert str(caught.value) == "`h100-sxm-80gbb` is not in the catalog of accelerators"
+    assert str(caught.value) == "unknown accelerator h100-sxm-80gbb"
     assert "`h100-sxm-80gb`" in caught.value.hint
     with pytest.raises(InputError) as caught:
         load_cluster("dgx-h10")
-    assert str(caught.value) == "`dgx-h10` is neither a cluster nor an accelerator"
+    assert str(caught.value) == "unknown cluster or accelerator dgx-h10"
     assert "`dgx-h100`" in caught.value.hint
-    with pytest.raises(InputError, match=r"there is no file nowhere\.toml"):
+    with pytest.raises(InputError, match=r"nowhere\.toml: no such file"):
         load_cluster("nowhere.toml")
     with pytest.raises(InputError) as caught:
         names("acelerators")
@@ -231,6 +231,17 @@ def test_paths(tmp_path):
     assert (room.name, room.accelerator.name, room.fabric.name) == ("room", "toy", "unknown")
 
 
+def test_the_file_of_an_accelerator_is_a_cluster_too(tmp_path):
+    path = tmp_path / "toy.toml"
+    path.write_text(CHIP)
+    chip = load_cluster(str(path))
+    assert (chip.name, chip.accelerators, chip.scale_up_bandwidth) == ("toy", 4, 100e9)
+    assert "typical figures of the accelerator toy" in chip.notes
+    path.write_text(CHIP + "fp8 = 'fast'\n")
+    with pytest.raises(InputError, match=r"toy\.toml: peak_flops\.fp8: "):
+        load_cluster(str(path))
+
+
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
@@ -259,9 +270,9 @@ def test_wrong_files_are_explained(own, text, message, hint):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('fabric = "roce"\n', "the key `accelerator` is missing"),
-        ('accelerator = "h1000"\n', "`h1000` is not in the catalog of accelerators"),
-        ("accelerator = 5\n", "are names or paths, not 5"),
+        ('fabric = "roce"\n', "missing key `accelerator`"),
+        ('accelerator = "h1000"\n', "unknown accelerator h1000"),
+        ("accelerator = 5\n", "must be names or paths, not 5"),
         (
             'accelerator = "h100"\npower_cap_watts = "900W"\n',
             "power_cap_watts = 900 must be at most 700",

@@ -48,6 +48,9 @@ def test_every_family_has_a_config():
         ("starcoder", 15_517_456_384),
         ("qwen1.5-moe-a2.7b", 14_315_784_192),
         ("gpt-oss-20b", 20_914_757_184),
+        # Weights of allenai/OLMo-1B-hf and allenai/OLMo-7B-hf: no norm has any.
+        ("olmo-1b", 1_176_764_416),
+        ("olmo-7b", 6_888_095_744),
     ],
 )
 def test_parameters_from_the_config(name, count):

@@ -23,7 +23,7 @@ def test_columns_by_hand():
     assert many.precision.tolist() == [0.0, 3.0, 0.0]
     assert many.compiled.tolist() == [0.0, 0.0, 1.0]
     assert many.reduce_precision.tolist() == [0.0, 0.0, 2.0]
-    assert many.accumulation.tolist() == [0.0, 0.0, 3.0]
+    assert many.num_microbatches.tolist() == [0.0, 0.0, 3.0]
     assert many.prefetch.tolist() == [1.0, 1.0, 0.0]
     assert many.cp_method.tolist() == [0.0, 0.0, 1.0]
 
@@ -51,9 +51,12 @@ def test_every_word_has_its_own_code(field):
 
 
 def test_columns_broadcast_scalars_and_defaults():
-    many = Strategies.columns(tp=[1, 2, 4], dp_shard=[8, 4, 2], recompute="full", reshard=False)
+    many = Strategies.columns(
+        tp=[1, 2, 4], dp_shard=[8, 4, 2], recompute="full", reshard_after_forward=False
+    )
     expected = [
-        Strategy(tp=tp, dp_shard=8 // tp, recompute="full", reshard=False) for tp in (1, 2, 4)
+        Strategy(tp=tp, dp_shard=8 // tp, recompute="full", reshard_after_forward=False)
+        for tp in (1, 2, 4)
     ]
     assert list(many) == expected
 
@@ -67,8 +70,8 @@ def test_columns_broadcast_scalars_and_defaults():
         ("compiled", [None, True, False]),
         ("compiled", [True, False]),
         ("reduce_precision", ["bf16", "fp32"]),
-        ("reshard", [True, False]),
-        ("accumulation", [None, 3]),
+        ("reshard_after_forward", [True, False]),
+        ("num_microbatches", [None, 3]),
         ("prefetch", [0, 1, 2]),
     ],
 )
@@ -94,10 +97,10 @@ def test_refusals():
     with pytest.raises(InputError, match="no field 'tpp'") as caught:
         Strategies.columns(tpp=[1])
     assert "`tp`" in caught.value.hint
-    with pytest.raises(InputError, match="sharding = 'zero9'") as caught:
+    with pytest.raises(InputError, match="unknown sharding zero9") as caught:
         Strategies.columns(sharding="zero9")
     assert "`zero1`" in caught.value.hint
-    with pytest.raises(InputError, match="precision = 'fp7'"):
+    with pytest.raises(InputError, match="unknown precision fp7"):
         Strategies.columns(precision=["bf16", "fp7"])
 
 

@@ -40,10 +40,10 @@ def only(**fields):
         ("pp8-zbh1", only(pp=8, schedule="zbh1")),
         ("pp4-first3-last2", only(pp=4, first_stage_layers=3, last_stage_layers=2)),
         ("ep8", only(ep=8)),
-        ("mb2-ga16", only(micro_batch=2, accumulation=16)),
+        ("mb2-ga16", only(micro_batch=2, num_microbatches=16)),
         ("acsel", only(recompute="selective")),
         ("acfull", only(recompute="full")),
-        ("noreshard-pf2", only(reshard=False, prefetch=2)),
+        ("noreshard-pf2", only(reshard_after_forward=False, prefetch=2)),
         ("pf0", only(prefetch=0)),
         ("fp8", only(precision="fp8")),
         ("nvfp4", only(precision="nvfp4")),
@@ -101,16 +101,16 @@ def test_canonical_spelling(written, canonical):
         ("tp8.5", "unknown part 'tp8.5'"),
         ("fsdp8-foo3", "unknown part 'foo3'"),
         ("tp8x2", "unknown part 'tp8x2'"),
-        ("tp2-tp4", "sets tp twice"),
-        ("ddp8-fsdp8", "sets sharding twice"),
-        ("acsel-acfull", "sets recompute twice"),
-        ("pp4-gpipe-zbv", "sets schedule twice"),
+        ("tp2-tp4", "tp is set twice, at "),
+        ("ddp8-fsdp8", "sharding is set twice, at "),
+        ("acsel-acfull", "recompute is set twice, at "),
+        ("pp4-gpipe-zbv", "schedule is set twice, at "),
         ("ddp8x2", "takes one number"),
         ("hsdp8", "needs replicas x shards"),
         ("tp0", "tp = 0"),
         ("fsdp99999999", "dp_shard = 99999999"),
         ("mb0", "micro_batch = 0"),
-        ("ga0", "accumulation = 0"),
+        ("ga0", "num_microbatches = 0"),
         ("pp4-first0", "first_stage_layers = 0"),
         ("pf65", "prefetch = 65"),
         ("v2", "virtual_stages = 2 needs a pipeline"),
@@ -173,8 +173,8 @@ def test_mesh_names_all_factors_and_what_is_left():
     [("fsdp8-mb2", 16, 1), ("fsdp8-mb2", 128, 8), ("hsdp2x4-tp8-mb1-ga3", 24, 3)],
 )
 def test_micro_steps_reach_the_global_batch(spelling, global_batch, steps):
-    workload = Workload(sequence=128, global_batch=global_batch)
-    assert parse_strategy(spelling).micro_steps(workload) == steps
+    workload = Workload(seq_len=128, global_batch=global_batch)
+    assert parse_strategy(spelling).microbatches_of(workload) == steps
 
 
 @pytest.mark.parametrize(
@@ -186,9 +186,9 @@ def test_micro_steps_reach_the_global_batch(spelling, global_batch, steps):
     ],
 )
 def test_micro_steps_refuse_another_batch(spelling, global_batch, says):
-    workload = Workload(sequence=128, global_batch=global_batch)
+    workload = Workload(seq_len=128, global_batch=global_batch)
     with pytest.raises(InputError, match=says):
-        parse_strategy(spelling).micro_steps(workload)
+        parse_strategy(spelling).microbatches_of(workload)
 
 
 @given(any_strategy())
@@ -231,22 +231,22 @@ def test_any_text_is_read_or_refused(text):
 @example("prefetch", 1.5)
 @example("prefetch", True)
 @example("prefetch", math.nan)
-@example("accumulation", True)
+@example("num_microbatches", True)
 @example("first_stage_layers", 10**400)
 @example("sharding", "zero9")
 @example("sharding", [])
 @example("sharding", 10**5000)
 @example("precision", -(10**5000))
-@example("reshard", 10**5000)
+@example("reshard_after_forward", 10**5000)
 @example("schedule", "2f2b")
 @example("recompute", "some")
 @example("cp_method", None)
 @example("precision", "fp7")
 @example("reduce_precision", "fp8")
 @example("compiled", "yes")
-@example("reshard", "yes")
-@example("reshard", 1)
-@example("reshard", 2)
+@example("reshard_after_forward", "yes")
+@example("reshard_after_forward", 1)
+@example("reshard_after_forward", 2)
 @example("overlap_dp", None)
 def test_wild_fields_give_a_sound_strategy_or_an_input_error(field, value):
     try:

@@ -9,6 +9,7 @@ from scalewise.units import (
     KINDS,
     format_bit_rate,
     format_bytes,
+    format_column,
     format_count,
     format_dollars,
     format_energy,
@@ -18,6 +19,7 @@ from scalewise.units import (
     format_rate,
     format_seconds,
     format_watts,
+    grouped,
     parse,
     parse_count,
 )
@@ -129,28 +131,28 @@ def test_parse_count_is_an_int():
     ("shown", "expected"),
     [
         (format_bytes(45.1 * 2**30), "45.1 GiB"),
-        (format_bytes(80 * 2**30), "80 GiB"),
-        (format_bytes(1023.9 * 2**30), "1 TiB"),
+        (format_bytes(80 * 2**30), "80.0 GiB"),
+        (format_bytes(1023.9 * 2**30), "1.00 TiB"),
         (format_bytes(0), "0 B"),
-        (format_bytes(1536), "1.5 KiB"),
+        (format_bytes(1536), "1.50 KiB"),
         (format_rate(450e9), "450 GB/s"),
         (format_rate(3.35e12), "3.35 TB/s"),
         (format_bit_rate(50e9), "400 Gbit/s"),
         (format_flops(412.3e12), "412 TFLOP/s"),
-        (format_flops(999.9e12), "1 PFLOP/s"),
+        (format_flops(999.9e12), "1.00 PFLOP/s"),
         (format_seconds(0.0123), "12.3 ms"),
-        (format_seconds(5e-6), "5 us"),
+        (format_seconds(5e-6), "5.00 us"),
         (format_seconds(0), "0 s"),
-        (format_seconds(90), "90 s"),
-        (format_seconds(600), "10 min"),
-        (format_seconds(3 * 3600), "3 h"),
-        (format_seconds(54 * 86400), "54 days"),
+        (format_seconds(90), "90.0 s"),
+        (format_seconds(600), "10.0 min"),
+        (format_seconds(3 * 3600), "3.00 h"),
+        (format_seconds(54 * 86400), "54.0 days"),
         (format_watts(620.4), "620 W"),
         (format_watts(10_200), "10.2 kW"),
         (format_joules(0.381), "0.381 J"),
-        (format_joules(2.1e9), "2.1 GJ"),
+        (format_joules(2.1e9), "2.10 GJ"),
         (format_energy(433 * 3.6e9), "433 MWh"),
-        (format_energy(3600 * 12), "12 Wh"),
+        (format_energy(3600 * 12), "12.0 Wh"),
         (format_dollars(math.nan), "$nan"),
         (format_count(math.inf), "inf"),
         (format_dollars(0.1534), "$0.153"),
@@ -158,11 +160,14 @@ def test_parse_count_is_an_int():
         (format_dollars(4120.4), "$4,120"),
         (format_dollars(3.21e6), "$3.21M"),
         (format_dollars(-2), "-$2.00"),
-        (format_count(2048), "2048"),
+        (format_count(2048), "2,048"),
         (format_count(16_384), "16.4k"),
         (format_count(8.03e9), "8.03B"),
-        (format_count(15e12), "15T"),
-        (format_percent(0.4077), "40.8 %"),
+        (format_count(15e12), "15.0T"),
+        (format_percent(0.4077), "40.8%"),
+        (format_percent(-0.0004), "0.0%"),
+        (format_percent(0.1834, sign=True, decimals=0), "+18%"),
+        (format_percent(0.0001, sign=True), "0.0%"),
         (format_seconds(math.inf), "inf"),
     ],
 )
@@ -184,3 +189,29 @@ def test_format(shown, expected):
 )
 def test_what_is_printed_can_be_read_back(formatter, kind, value):
     assert parse(formatter(value), kind) == pytest.approx(value, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(7993.98, "7,990"), (85.64, "85.6"), (1.0, "1.00"), (0.01234, "0.0123"), (0, "0"),
+     (999999, "1,000,000"), (9.999, "10.0"), (99.97, "100"), (-12.345, "-12.3")],
+)  # fmt: skip
+def test_three_significant_digits_with_their_zeros(value, text):
+    assert grouped(value) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([11486.0, 9490.4], ["11,500", "9,490"]),
+        ([11486.0, 98.71], ["11,500", "99"]),
+        ([195.7, 93.42], ["195.7", "93.4"]),
+        ([15.7, 16.0, None], ["15.7", "16.0", "-"]),
+        ([0.0736, 0.102], ["0.0736", "0.1020"]),
+        ([2.2, 2.2249], ["2.20", "2.22"]),
+        ([0.0, 0.0], ["0", "0"]),
+        ([], []),
+    ],
+)
+def test_columns_have_one_number_of_decimals(values, texts):
+    assert format_column(values) == texts

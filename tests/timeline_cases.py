@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 
 from scalewise import Workload, load_cluster, load_model, parse_strategy
-from scalewise.timeline.build import build
-from scalewise.timeline.engine import play
-from scalewise.timeline.layer import Block
-from scalewise.timeline.play import timeline
-from scalewise.timeline.prices import Prices, Stage
+from scalewise.simulation.build import build
+from scalewise.simulation.durations import Durations, Stage
+from scalewise.simulation.engine import simulation
+from scalewise.simulation.layer import Block
+from scalewise.simulation.simulate import timeline
 
 
 def block(seconds):
@@ -23,7 +23,7 @@ def stage(layers=3, **changes):
     return Stage(**(numbers | changes))
 
 
-def prices(*stages, **changes):
+def durations(*stages, **changes):
     """Layers of 2 s forward and 4 s backward, of which 2 s are weights; nothing else."""
     numbers = {
         "forward_block": block(2.0),
@@ -41,23 +41,23 @@ def prices(*stages, **changes):
         "share": 0.0,
         "overlap": True,
         "prefetch": 1,
-        "reshard": True,
+        "reshard_after_forward": True,
         "sharding": 0,
         "schedule": "1f1b",
         "chunks": 1,
-        "micro_steps": 1,
+        "num_microbatches": 1,
         "overhead": 0.0,
         "straggler": 0.0,
         "data_ranks": 1,
         "stages": stages or (stage(),),
     }
-    return Prices(**(numbers | changes))
+    return Durations(**(numbers | changes))
 
 
 def seconds(some):
     """Play a step up to its optimizer."""
     step = build(some)
-    return play(step.graph, contention=some.contention, ranks=len(some.stages)).seconds
+    return simulation(step.graph, contention=some.contention, ranks=len(some.stages)).seconds
 
 
 def line(
@@ -65,14 +65,14 @@ def line(
     model="llama-2-7b",
     cluster="dgx-h100",
     *,
-    sequence=4096,
+    seq_len=4096,
     batch=None,
     **options,
 ):
     """Play a strategy of the catalog's nouns."""
     strategy = parse_strategy(spelled)
     work = Workload(
-        sequence=sequence,
+        seq_len=seq_len,
         global_batch=batch or strategy.data_parallel * strategy.micro_batch,
     )
     return timeline(

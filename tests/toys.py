@@ -13,6 +13,10 @@ from scalewise.cluster import Accelerator, Cluster, Fabric
 from scalewise.model import Model
 from scalewise.stack import Stack, load_stack
 from scalewise.step.case import Case
+from scalewise.step.compose import compose
+from scalewise.step.estimate import estimate
+from scalewise.step.layout import lay_out
+from scalewise.step.terms import step_terms
 from scalewise.strategies import Strategies
 from scalewise.strategy import parse_strategy
 from scalewise.workload import Workload
@@ -85,7 +89,7 @@ def toy_stack(**changes) -> Stack:
         "compiled": False,
         "attention_kernel": "flash2",
         "partition": "even",
-        "gathers_kept": False,
+        "keeps_sp_all_gather": False,
         "recompute_skips_last": True,
         "reduce_every_micro_step": True,
         "memory_traffic": 1.0,
@@ -100,7 +104,7 @@ def toy_stack(**changes) -> Stack:
         "gradient_bytes": 4.0,
         "logit_bytes": 10.0,
         "optimizer_bytes": 30.0,
-        "step_seconds": 0.01,
+        "overhead_seconds": 0.01,
         "selective_share": 0.0,
         "reduce_bytes": 4.0,
         "bucket_bytes": 25e6,
@@ -121,12 +125,12 @@ def toy_stack(**changes) -> Stack:
 
 def toy_workload(**changes):
     """A thousand tokens, sixteen sequences."""
-    return Workload(**({"sequence": 1000, "global_batch": 16} | changes))
+    return Workload(**({"seq_len": 1000, "global_batch": 16} | changes))
 
 
 def case_of(*spellings, model=None, cluster=None, workload=None, stack=None) -> Case:
     """Lay out one or several strategies on the toys; nothing is checked."""
-    return Case.of(
+    return lay_out(
         model or toy_model(),
         cluster or toy_cluster(),
         workload or toy_workload(),
@@ -134,6 +138,23 @@ def case_of(*spellings, model=None, cluster=None, workload=None, stack=None) -> 
         stack or toy_stack(),
         toy_chip(),
     )
+
+
+def terms_of(case) -> dict[str, float]:
+    """Seconds of every term of one step."""
+    return {name: one(value) for name, value in step_terms(case, compose(case))[0].parts().items()}
+
+
+def seconds(spelling, **toys) -> float:
+    """Time of one step of a strategy on the toys, some of them replaced."""
+    fields = {
+        "model": toy_model(),
+        "cluster": toy_cluster(),
+        "workload": toy_workload(),
+        "stack": toy_stack(),
+    } | toys
+    stack = fields.pop("stack")
+    return estimate(**fields, strategy=parse_strategy(spelling), stack=stack).step_seconds
 
 
 def one(value) -> float:

@@ -1,10 +1,10 @@
-"""What a chip sustains, as opposed to what its datasheet says.
+"""Calibrations: sustained fractions of a chip's datasheet.
 
     chip = load_chip("hopper")       # shared by every accelerator of the architecture
-    chip.gemm["bf16"]                # share of peak that large products sustain
+    chip.gemm["bf16"]                # fraction of peak that large GEMMs sustain
 
-Few, physical, named parameters per architecture, written by `scalewise calibrate` into
-`catalog/calibrations`. An architecture without a file works from `UNCALIBRATED` and says so.
+A few physical parameters per architecture, written by `scalewise calibrate` into
+`catalog/calibrations`. An architecture without a file uses `UNCALIBRATED`, and outputs say so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Efficiencies of one architecture against its datasheet."""
+    """Sustained fractions of the datasheet of one architecture."""
 
     name: str
     """The architecture, as accelerators name it."""
@@ -22,29 +22,30 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """False for the datasheet default."""
 
     gemm: dict[str, float]
-    """Share of the dense peak that large matrix products sustain in a training step, by
-    precision (bf16 stands for all 16-bit types, fp8 for mxfp8 too)."""
+    """Fraction of the dense peak that large GEMMs sustain in a training step, by precision (bf16 is
+    for all 16-bit types, fp8 also for mxfp8)."""
 
     attention: dict[str, tuple[float, float]]
-    """Share of the 16-bit peak that attention kernels reach on long sequences, forward and
+    """Fraction of the 16-bit peak that attention kernels reach on long sequences, forward and
     backward, by kernel generation. Published sweeps: flash2 and cudnn on Hopper, flash2 on Ampere;
     the rest is assumed."""
 
     memory_efficiency: float = 0.85
-    """Share of memory bandwidth that streaming kernels reach (STREAM rows: 0.81-0.89)."""
+    """Fraction of memory bandwidth that streaming kernels reach (STREAM rows: 0.81-0.89)."""
 
     link_efficiency: float = 0.8
-    """Share of one-way scale-up bandwidth that a ring reaches (A100 0.78, H100 0.81, B200 0.76)."""
+    """Fraction of one-way scale-up bandwidth that a ring reaches (A100 0.78, H100 0.81, B200 0.76).
+    """
 
     gemm_fill: float = 128.0
-    """Depth at which a tile of a product begins to pay, elements (GPUs: fitted on FSDP step times,
-    146 x/: 1.7); next to none on CPUs."""
+    """Depth at which a GEMM tile reaches half of its rate, elements (GPUs: fitted on FSDP step
+    times, 146 x/: 1.7); almost zero on CPUs."""
 
     interval: tuple[float, float] = (1.0, 1.0)
-    """What the chip adds to the 80 % interval of the stack, as factors."""
+    """Factors by which the chip widens the 80% interval of the stack."""
 
     fitted_on: str = "not fitted"
-    """What the numbers came from."""
+    """Source of the numbers."""
 
 
 # Datasheet default. GEMM: the median of what brute-force shape searches reach on ten boards is
@@ -69,7 +70,7 @@ UNCALIBRATED = Calibration(
 
 
 def load_chip(architecture: str) -> Calibration:
-    """Return what an architecture sustains, or the datasheet default under its name."""
+    """Return the calibration of an architecture, or the datasheet default under its name."""
     from scalewise.catalog import knows, load
 
     if knows("calibrations", architecture):

@@ -1,14 +1,14 @@
-"""What hardware is there: one accelerator, the fabric between domains, and how many of them?
+"""Hardware: accelerator, fabric between scale-up domains, and cluster.
 
 A `Cluster` is accelerators in scale-up domains (NVLink, xGMI, ICI), joined by a scale-out fabric.
-All numbers are SI and one way. Nothing here computes a time: these are nouns, read from the
-catalog, checked once, and then never changed; `with_` makes a changed copy.
+All numbers are SI and one way. Nothing here computes a time: these are immutable records, read from
+the catalog and checked once; `with_` returns a changed copy.
 
     cluster = load_cluster("dgx-h100", accelerators=2048)    # scalewise.catalog
     cluster.accelerator.peak("fp8")                          # 1.979e15 FLOP/s
     cluster.with_(scale_out_bandwidth="800Gbit/s").nodes     # 256
 
-This file imports only `errors` and `units` of scalewise.
+This file imports only `errors`, `fields` and `units` of scalewise.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar, get_args
 import msgspec
 
 from scalewise.errors import InputError, did_you_mean
+from scalewise.fields import replace
 from scalewise.units import parse
 
 Host = Literal["intel", "amd", "arm", "unknown"]
@@ -31,6 +32,7 @@ ACCELERATOR_UNITS: Mapping[str, str] = {
     "memory_bytes": "bytes",
     "memory_bandwidth": "bytes_per_second",
     "scale_up_bandwidth": "bytes_per_second",
+    "nccl_bandwidth": "bytes_per_second",
     "scale_out_bandwidth": "bytes_per_second",
     "tdp_watts": "watts",
     "idle_watts": "watts",
@@ -56,62 +58,74 @@ CLUSTER_UNITS: Mapping[str, str] = {
     "usd_per_hour": "dollars_per_hour",
 }
 
-# Precision of the matrix products -> the datasheet column that bounds them.
+# Precision of GEMMs -> the datasheet column that bounds them.
 _PEAK_OF = {"mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"} | {dtype: dtype for dtype in DTYPES}
 
 # Where idle power is not published (and then listed by `Cluster.assumed`). nvidia-smi at 0 % use
 # in public logs: V100 40/300, A100 60/400, H100 70/700, H200 80/700, B200 140/1000, B300 180/1100,
 # GB300 234/1400, that is 10 to 17 % of TDP, mean 14 %.
 IDLE_SHARE = 0.14
-# PUE: 1.1 to 1.2 for modern sites, 1.4 to 1.6 for older ones (planning values, aiinframap.com).
+# PUE: 1.1 to 1.2 for modern facilities, 1.4 to 1.6 for older ones (planning values,
+# aiinframap.com).
 PUE = 1.15
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 
 class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One device: what its datasheet promises, what it draws, what it costs."""
+    """One device: datasheet, power and cost."""
 
     name: str
-    """As people say it, with memory size: "h100-sxm-80gb"."""
+    """Name, with memory size: "h100-sxm-80gb"."""
     vendor: str
-    """Who makes it."""
+    """Vendor."""
     architecture: str
     """Generation under which measured efficiencies are shared: "hopper", "cdna3", "tpu-v5p"."""
+    device_names: tuple[str, ...] = ()
+    """Parts of the names that drivers report for it, such as "H100 80GB HBM3"."""
     kind: Literal["gpu", "tpu", "other"]
-    """Which communication model applies: NCCL-like, torus, or neither."""
+    """Communication model: NCCL-like, torus, or neither."""
     peak_flops: dict[str, float]
-    """Dense (not sparse) peak by dtype of the matrix products, FLOP/s."""
+    """Dense (not sparse) peak by dtype of GEMMs, FLOP/s."""
     memory_bytes: float
     """Device memory the driver reports, bytes; frameworks can use a little less."""
     memory_bandwidth: float
     """Peak of the device memory, bytes/s."""
     scale_up_name: str
-    """What joins the accelerators of one domain: "NVLink4", "ICI 3D torus"."""
+    """Scale-up link: "NVLink4", "ICI 3D torus"."""
     scale_up_domain: int
-    """How many accelerators one domain typically has."""
+    """Typical accelerators per scale-up domain."""
     scale_up_bandwidth: float | None = None
     """Of all scale-up links of one accelerator, one way, bytes/s; None if not published."""
+    nccl_bandwidth: float | None = None
+    """The same in NCCL's topology search, bytes/s; None if NCCL does not list the links."""
+    scale_up_switch: bool = True
+    """Whether a switch joins a domain; without one, a part of it has a part of the links."""
     scale_out_bandwidth: float | None = None
-    """Network rate per accelerator in typical nodes, one way, bytes/s; None if not known."""
+    """Network bandwidth per accelerator in typical nodes, one way, bytes/s; None if unknown."""
     tdp_watts: float | None = None
     """Power limit of the device as sold, watts."""
     idle_watts: float | None = None
-    """Drawn without work, watts."""
+    """Idle power, watts."""
     compute_units: int | None = None
     """SMs or CUs, over which kernels are spread; None if not published."""
+    nvls: bool = False
+    """Whether the switch between the accelerators of a domain can reduce (NVLink SHARP)."""
+    gemm_prior: float | None = None
+    """Fraction of the 16-bit peak that GEMMs are expected to sustain in training, for architectures
+    of which no run was fitted; None if nothing is known."""
     boost_hz: float | None = None
     """Clock behind `peak_flops`, hertz."""
     usd_per_hour: float | None = None
-    """Rent of one accelerator in its node, one typical price, dollars/hour."""
+    """Typical cost of one accelerator in its node, dollars/hour."""
     usd_per_hour_low: float | None = None
     """Low end of the market, dollars/hour."""
     usd_per_hour_high: float | None = None
     """High end of the market, dollars/hour."""
     price_date: str | None = None
-    """When the prices held, YYYY-MM."""
+    """Date of the prices, YYYY-MM."""
     release: str | None = None
-    """When it was announced or shipped, YYYY-MM or YYYY-MM-DD."""
+    """Date of announcement or shipment, YYYY-MM or YYYY-MM-DD."""
     notes: str = ""
     """What a reader should know before trusting a number."""
     source: str = ""
@@ -121,17 +135,20 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         where = f"accelerator `{self.name}`"
         for dtype in self.peak_flops:
             if dtype not in DTYPES:
-                message = f"{where}: peak_flops has no dtype `{dtype}`"
+                message = f"{where}: unknown dtype {dtype} in peak_flops"
                 raise InputError(message, hint=did_you_mean(dtype, DTYPES))
             _check(where, f"peak_flops.{dtype}", self.peak_flops[dtype], above=0)
         _check(where, "memory_bytes", self.memory_bytes, above=0)
         _check(where, "memory_bandwidth", self.memory_bandwidth, above=0)
-        _check(where, "scale_up_domain", self.scale_up_domain, least=1, whole=True)
-        for field in ("scale_up_bandwidth", "scale_out_bandwidth", "tdp_watts", "boost_hz"):
+        _check(where, "scale_up_domain", self.scale_up_domain, minimum=1, whole=True)
+        for field in (
+            "scale_up_bandwidth", "nccl_bandwidth", "scale_out_bandwidth", "tdp_watts",
+            "gemm_prior", "boost_hz",
+        ):  # fmt: skip
             _check(where, field, getattr(self, field), above=0)
-        _check(where, "compute_units", self.compute_units, least=1, whole=True)
+        _check(where, "compute_units", self.compute_units, minimum=1, whole=True)
         for field in ("idle_watts", "usd_per_hour", "usd_per_hour_low", "usd_per_hour_high"):
-            _check(where, field, getattr(self, field), least=0)
+            _check(where, field, getattr(self, field), minimum=0)
         if self.tdp_watts and self.idle_watts and self.idle_watts >= self.tdp_watts:
             message = (
                 f"{where}: idle_watts = {self.idle_watts:g} must be below "
@@ -140,13 +157,13 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise InputError(message)
 
     def __hash__(self) -> int:
-        # The peaks are a dict, which has no hash; the name and a few numbers tell chips apart.
+        # The peaks are a dict, which has no hash; the name and a few numbers identify a chip.
         return hash(
             (self.name, self.memory_bytes, self.memory_bandwidth, *self.peak_flops.values())
         )
 
     def peak(self, precision: str) -> float:
-        """Say how fast matrix products of a precision can be at best.
+        """Return the dense GEMM peak of a precision, FLOP/s.
 
         Args:
             precision: bf16, fp16, fp8, mxfp8, nvfp4, tf32 or fp32.
@@ -159,18 +176,20 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """
         wanted = precision.lower()
         if wanted not in _PEAK_OF:
-            message = f"precision `{precision}` is not known"
+            message = f"unknown precision {precision}"
             raise InputError(message, hint=did_you_mean(wanted, _PEAK_OF))
         if _PEAK_OF[wanted] in self.peak_flops:
             return self.peak_flops[_PEAK_OF[wanted]]
-        message = f"{self.name} has no {_PEAK_OF[wanted]} peak, so precision {precision} cannot run"
+        message = (
+            f"precision {precision} is not supported: {self.name} has no {_PEAK_OF[wanted]} peak"
+        )
         twin = {"bf16": "fp16", "fp16": "bf16"}.get(wanted, "")
         has = ", ".join(dtype for dtype in DTYPES if dtype in self.peak_flops)
         hint = f"use {twin}" if twin in self.peak_flops else f"it has {has or 'no published peaks'}"
         raise InputError(message, hint=hint)
 
     def with_(self, **changes: Any) -> Accelerator:
-        """Return a copy with some fields changed: "what if it had twice the memory bandwidth?".
+        """Return a copy with some fields changed, such as twice the memory bandwidth.
 
         Args:
             **changes: Fields by name; a string is read with its unit ("6TB/s").
@@ -185,24 +204,24 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Fabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What joins the domains: the part of a network that is not its bit rate."""
+    """Network between domains, without its bit rate."""
 
     name: str
-    """As people say it: "infiniband", "roce", "efa"."""
+    """Name: "infiniband", "roce", "efa"."""
     family: str = ""
-    """Fabrics that share what training runs taught (congestion, latency at scale): "rdma"."""
+    """Fabrics that share fitted constants (congestion, latency at scale): "rdma"."""
     hop_seconds: float
     """Latency of the NIC and its switches, added to every network hop of a collective, seconds."""
     call_seconds: float
     """Constant per collective that crosses the fabric (proxy wake-up, rendezvous), seconds."""
     efficiency: float
-    """Share of the NIC rate that arrives as payload, 0 to 1."""
+    """Fraction of the NIC rate that arrives as payload, 0 to 1."""
     ring_step_seconds: float = 0.0
-    """Least time of one step of a ring that crosses the fabric: its rate of messages, seconds."""
+    """Minimum time of one ring step across the fabric: its message rate, seconds."""
     congestion: float = 0.0
-    """Share by which it gets slower per doubling of domains beyond the first 16."""
+    """Relative slowdown per doubling of domains beyond the first 16."""
     rail_scaling: float = 1.0
-    """Exponent with which the NICs of one domain add up for one group: 1 if all of them work."""
+    """Exponent with which the NICs of one domain add up for one group: 1 if all are used."""
     latency_factor: float = 1.0
     """Calibrated factor on the hop latencies of NCCL's model."""
     scatter_factor: float = 1.0
@@ -211,58 +230,58 @@ class Fabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     all_reduce_factor: float = 1.0
     """The same for an all-reduce, where it is faster or slower than two passes of a ring."""
     description: str = ""
-    """What it is, one line."""
+    """Description, one line."""
     notes: str = ""
-    """How far to trust the numbers."""
+    """Reliability of the numbers."""
     source: str = ""
-    """Where the numbers come from."""
+    """Sources."""
 
     def __post_init__(self) -> None:
         where = f"fabric `{self.name}`"
-        _check(where, "hop_seconds", self.hop_seconds, least=0)
-        _check(where, "call_seconds", self.call_seconds, least=0)
-        _check(where, "efficiency", self.efficiency, above=0, most=1)
+        _check(where, "hop_seconds", self.hop_seconds, minimum=0)
+        _check(where, "call_seconds", self.call_seconds, minimum=0)
+        _check(where, "efficiency", self.efficiency, above=0, maximum=1)
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Accelerators in scale-up domains, joined by a scale-out fabric, and how many."""
+    """Accelerators in scale-up domains, joined by a scale-out fabric."""
 
     name: str
-    """As people say it: "dgx-h100", "aws-p5"."""
+    """Name: "dgx-h100", "aws-p5"."""
     accelerator: Accelerator
     """The device, the same everywhere."""
     accelerators: int
-    """How many of them."""
+    """Number of accelerators."""
     scale_up_domain: int
-    """How many share one scale-up domain (8 on HGX boards, 72 in an NVL72 rack)."""
+    """Accelerators per scale-up domain (8 on HGX boards, 72 in an NVL72 rack)."""
     scale_up_bandwidth: float
-    """Of all scale-up links of one accelerator, one way, bytes/s."""
+    """Bandwidth of all scale-up links of one accelerator, one way, bytes/s."""
     scale_out_bandwidth: float
-    """Network rate per accelerator, one way, bytes/s, before the fabric's efficiency."""
+    """Network bandwidth per accelerator, one way, bytes/s, before the fabric's efficiency."""
     fabric: Fabric
     """The network between domains."""
     host_watts: float
-    """Share of one accelerator in CPUs, memory, NICs, fans and conversion losses, watts."""
+    """Power per accelerator of CPUs, memory, NICs, fans and conversion losses, watts."""
     network_watts: float
-    """Share of one accelerator in switches and optics, watts."""
+    """Power per accelerator of switches and optics, watts."""
     oversubscription: float = 1.0
     """Scale-out bandwidth is divided by this for groups that span more than `tier_size`."""
     tier_size: int | None = None
-    """Accelerators below one full-rate part of the fabric; None if it is full-rate throughout."""
+    """Accelerators in one full-rate part of the fabric; None if all of it is full-rate."""
     host: Host = "unknown"
-    """Whose CPUs: NCCL's overhead per network step differs."""
+    """CPU vendor: NCCL's overhead per network step differs."""
     algorithm: Literal["auto", "ring", "tree", "pat", "hierarchical"] = "auto"
-    """Collective algorithm, or NCCL's choice (NCCL_ALGO): decides what thousands of ranks cost."""
+    """Collective algorithm (NCCL_ALGO); auto is NCCL's choice."""
     protocol: Literal["auto", "ll", "ll128", "simple"] = "auto"
-    """Collective protocol, or NCCL's choice (NCCL_PROTO)."""
+    """Collective protocol (NCCL_PROTO); auto is NCCL's choice."""
     power_cap_watts: float | None = None
     """Power limit set per accelerator, watts; None is the TDP."""
     pue: float = PUE
-    """Watts drawn by the site per watt drawn by its machines."""
+    """Facility power per power of its machines."""
     usd_per_hour: float | None = None
-    """Rent of one accelerator with everything around it, dollars/hour; None if not known."""
+    """Cost of one accelerator with its node, dollars/hour; None if unknown."""
     assumptions: tuple[str, ...] = ()
-    """What was filled in because nobody published it, one sentence each."""
+    """Assumptions for unpublished values, one sentence each."""
     notes: str = ""
     """What a reader should know before trusting a number."""
     source: str = ""
@@ -272,27 +291,31 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         where = f"cluster `{self.name}`"
         for field, type_ in (("accelerator", Accelerator), ("fabric", Fabric)):
             if not isinstance(getattr(self, field), type_):
-                message = f"{where}: {field} = {getattr(self, field)!r} is no {type_.__name__}"
+                message = (
+                    f"{where}: {field} = {getattr(self, field)!r} must be of type {type_.__name__}"
+                )
                 raise InputError(message, hint=f"load it: load_{field}(name)")
         for field in ("accelerators", "scale_up_domain", "tier_size"):
-            _check(where, field, getattr(self, field), least=1, whole=True)
+            _check(where, field, getattr(self, field), minimum=1, whole=True)
         for field in ("scale_up_bandwidth", "scale_out_bandwidth"):
             _check(where, field, getattr(self, field), above=0)
         for field in ("host_watts", "network_watts", "usd_per_hour"):
-            _check(where, field, getattr(self, field), least=0)
-        _check(where, "oversubscription", self.oversubscription, least=1)
-        _check(where, "pue", self.pue, least=1)
+            _check(where, field, getattr(self, field), minimum=0)
+        _check(where, "oversubscription", self.oversubscription, minimum=1)
+        _check(where, "pue", self.pue, minimum=1)
         if self.host not in get_args(Host):
-            message = f"{where}: host = `{self.host}` is not known"
+            message = f"{where}: unknown host {self.host}"
             raise InputError(message, hint=did_you_mean(str(self.host), get_args(Host)))
         if self.oversubscription > 1 and self.tier_size is None:
-            message = f"{where}: oversubscription = {self.oversubscription:g} without a tier_size"
-            raise InputError(message, hint="say how many accelerators share a full-rate tier")
-        _check(where, "power_cap_watts", self.power_cap_watts, above=self.idle or 0, most=self.tdp)
+            message = f"{where}: oversubscription = {self.oversubscription:g} needs a tier_size"
+            raise InputError(message, hint="for example tier_size = 256")
+        _check(
+            where, "power_cap_watts", self.power_cap_watts, above=self.idle or 0, maximum=self.tdp
+        )
 
     @property
     def nodes(self) -> int:
-        """How many scale-up domains the accelerators fill, the last one perhaps in part."""
+        """Number of scale-up domains; the last one may be partly filled."""
         return math.ceil(self.accelerators / self.scale_up_domain)
 
     @property
@@ -302,7 +325,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def idle(self) -> float | None:
-        """Power of one accelerator without work, watts: published, or a share of the TDP."""
+        """Idle power of one accelerator, watts: published, or a fraction of the TDP."""
         if self.accelerator.idle_watts is not None:
             return self.accelerator.idle_watts
         return None if self.tdp is None else IDLE_SHARE * self.tdp
@@ -314,33 +337,33 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def assumed(self) -> list[str]:
-        """Every number here that nobody published, one sentence each."""
+        """Assumptions for unpublished values, one sentence each."""
         sentences = list(self.assumptions)
         if self.tdp is None:
             sentences.append(f"power of {self.accelerator.name} not published: no energy estimate")
         elif self.accelerator.idle_watts is None:
             sentences.append(
                 f"idle power of {self.accelerator.name} not published: {IDLE_SHARE:.0%} of TDP "
-                "assumed (seven measured GPUs: 10 to 17 %)"
+                "assumed (seven measured GPUs: 10 to 17%)"
             )
         return sentences
 
     def scale_out_within(self, span: int) -> float:
-        """Say what the network gives each accelerator of a group.
+        """Return the network rate of each accelerator in a group, bytes/s.
 
         Args:
-            span: How many accelerators lie between the first and the last of the group.
+            span: Accelerators from the first to the last of the group.
 
         Returns:
-            Rate per accelerator, one way, bytes/s, divided by the oversubscription if the group
-            reaches beyond one tier.
+            Bandwidth per accelerator, one way, bytes/s, divided by the oversubscription if the
+            group reaches beyond one tier.
         """
         if self.tier_size is None or span <= self.tier_size:
             return self.scale_out_bandwidth
         return self.scale_out_bandwidth / self.oversubscription
 
     def with_(self, **changes: Any) -> Cluster:
-        """Return a copy with some fields changed: "what if the NICs were twice as fast?".
+        """Return a copy with some fields changed, such as twice the network bandwidth.
 
         Args:
             **changes: Fields by name; a string is read with its unit ("800Gbit/s").
@@ -360,24 +383,24 @@ def _check(
     value: float | None,
     *,
     above: float | None = None,
-    least: float | None = None,
-    most: float | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
     whole: bool = False,
 ) -> None:
-    """Refuse a number outside its bounds; None means "not known" and passes."""
+    """Check that a number is inside its bounds; None (unknown) passes."""
     if value is None:
         return
-    # numbers.* also knows NumPy's scalars, which sweeps hand in.
+    # numbers.* includes NumPy's scalars, which sweeps pass.
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
         rule = "must be a finite number"
     elif whole and not isinstance(value, numbers.Integral):
         rule = "must be a whole number"
     elif above is not None and value <= above:
         rule = f"must be above {above:g}"
-    elif least is not None and value < least:
-        rule = f"must be at least {least:g}"
-    elif most is not None and value > most:
-        rule = f"must be at most {most:g}"
+    elif minimum is not None and value < minimum:
+        rule = f"must be at least {minimum:g}"
+    elif maximum is not None and value > maximum:
+        rule = f"must be at most {maximum:g}"
     else:
         return
     shown = f"{value:g}" if isinstance(value, numbers.Real) else repr(value)
@@ -386,16 +409,16 @@ def _check(
 
 
 def _changed(struct: _S, changes: Mapping[str, Any], units: Mapping[str, str]) -> _S:
-    """Copy with changes: names checked, unit strings read, bounds checked by the struct itself."""
+    """Return a changed copy: names, units and bounds are checked."""
     known = struct.__struct_fields__
     values: dict[str, Any] = {}
     for field, value in changes.items():
         if field not in known:
-            message = f"{type(struct).__name__} has no field `{field}`"
+            message = f"unknown field {field} of {type(struct).__name__}"
             raise InputError(message, hint=did_you_mean(field, known))
         if isinstance(value, str) and field in units:
             value = parse(value, units[field])
             if units[field] == "count":
                 value = int(value)
         values[field] = value
-    return msgspec.structs.replace(struct, **values)
+    return replace(struct, **values)

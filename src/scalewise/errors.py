@@ -1,4 +1,4 @@
-"""What a user gets instead of a traceback: one sentence that names the field, and a hint.
+"""Errors for users: one sentence with field, value and rule, and a hint to type.
 
     raise InputError("tp = 3 does not divide heads = 32", hint="use tp 1, 2, 4, 8, 16 or 32")
 
@@ -12,22 +12,23 @@ from collections.abc import Iterable
 
 
 class ScalewiseError(Exception):
-    """Base of every error a user can cause or meet.
+    """Base of every error that is reported without a traceback.
 
     Attributes:
-        hint: What to try next, one sentence, or None.
-        exit_code: What the command line returns: 2 for wrong usage, 1 for anything that failed.
+        hint: What to type instead, or None.
+        field: Field of the question that is wrong, or None.
+        exit_code: Exit code of the command line: 2 for wrong usage, 1 for other failures.
     """
 
     exit_code = 1
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, field: str | None = None) -> None:
         super().__init__(message)
-        self.hint = hint
+        self.hint, self.field = hint, field
 
 
 class InputError(ScalewiseError):
-    """The input is wrong: unknown name, bad unit, impossible mesh, unreadable file."""
+    """Wrong input: unknown name, bad unit, impossible mesh, unreadable file."""
 
     exit_code = 2
 
@@ -43,10 +44,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     Args:
         word: What the user wrote.
-        known: The words that would have been accepted.
+        known: The accepted words.
 
     Returns:
-        "did you mean `x` or `y`?", or a short list of what exists.
+        "did you mean `x` or `y`?", or a short list of accepted words.
     """
     names = sorted(known)
     close = difflib.get_close_matches(word.lower(), names, n=3, cutoff=0.5)
@@ -59,22 +60,22 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def is_like(word: str, known: Iterable[str]) -> bool:
-    """Whether a word is so close to a known one that it is probably misspelt."""
+    """Return whether a word is probably a misspelling of a known one."""
     return bool(difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.75))
 
 
 def require(module: str, extra: str) -> object:
-    """Import an optional library, or say which extra installs it.
+    """Import and return an optional library.
 
     Args:
         module: The dotted name to import.
-        extra: The scalewise extra that carries it.
+        extra: The scalewise extra that installs it.
 
     Returns:
         The imported module.
 
     Raises:
-        MissingExtraError: If it is not installed.
+        MissingExtraError: If it is not installed; names the extra.
     """
     import importlib
 
@@ -82,6 +83,6 @@ def require(module: str, extra: str) -> object:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            f"this needs the library `{module.split('.')[0]}`, which is not installed",
+            f"library {module.split('.')[0]} is not installed",
             hint=f"pip install 'scalewise[{extra}]'",
         ) from error

@@ -1,12 +1,11 @@
-"""Reads the shape of a model from the `config.json` of a Hugging Face repository.
+"""Models from the `config.json` of Hugging Face repositories.
 
     model = read_hf_config("checkpoints/my-model/config.json")
     model = model_from_hf({"model_type": "llama", "hidden_size": 4096, ...}, name="mine")
 
-Nothing is downloaded and `transformers` is not needed: a config is a handful of integers, and
-what each `model_type` means by them is written down here, one function per family. Keys without
-which a shape would be a guess must be there; a default is used only where the class of that
-`model_type` has one that published configs rely on.
+Nothing is downloaded and `transformers` is not needed: one function per family maps the keys of its
+configs. Keys that determine the shape are required; a default is used only where published configs
+rely on the default of the `model_type`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Fields: TypeAlias = dict[str, Any]
 
 
 class _Config:
-    """A config that answers with the right type, or with an error that names the key."""
+    """A config whose getters return the right type, or raise an error that names the key."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self.raw = raw
@@ -32,15 +31,15 @@ class _Config:
     def has(self, key: str) -> bool:
         return self.raw.get(key) is not None
 
-    def integer(self, *keys: str, default: int | None = None, least: int = 1) -> int:
-        """The first of `keys` that is present (families renamed theirs over time)."""
+    def integer(self, *keys: str, default: int | None = None, minimum: int = 1) -> int:
+        """Return the first of `keys` that is present (families renamed theirs over time)."""
         for key in keys:
             value = self.raw.get(key)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
                 message = (
-                    f"{key} = {value!r} in the config must be a whole number of at least {least}"
+                    f"{key} = {value!r} in the config must be a whole number of at least {minimum}"
                 )
                 raise InputError(message)
             return value
@@ -49,7 +48,7 @@ class _Config:
         message = f"the config of model_type {self.raw.get('model_type')!r} has no key {keys[0]}"
         raise InputError(
             message,
-            hint="take the config.json of the model itself, not of an adapter or a tokenizer",
+            hint="use the config.json of the model, not of an adapter or a tokenizer",
         )
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -61,7 +60,7 @@ class _Config:
             raise InputError(message)
         return value
 
-    def sequence(self, key: str) -> list[Any]:
+    def seq_len(self, key: str) -> list[Any]:
         value = self.raw.get(key)
         if value is None:
             return []
@@ -80,11 +79,11 @@ class _Config:
         return _Config(value)
 
 
-# Families that spell their shape as Llama does.
+# Families with the keys of Llama.
 
 
 def _decoder(config: _Config, *, tied: bool = False, ffn: str = "intermediate_size") -> Fields:
-    """Shapes under the names Llama introduced, which most later families kept."""
+    """Return the shape from the keys of Llama, which most later families use."""
     heads = config.integer("num_attention_heads")
     return {
         "layers": config.integer("num_hidden_layers"),
@@ -99,10 +98,10 @@ def _decoder(config: _Config, *, tied: bool = False, ffn: str = "intermediate_si
 
 
 def _window(config: _Config, layers: int, windowed: int, key: str = "sliding_window") -> Fields:
-    """Count the windowed layers from `layer_types` where given, else as the family implies."""
+    """Return the number of windowed layers, from `layer_types` or by the family's rule."""
     if not config.has(key):
         return {}
-    if types := config.sequence("layer_types"):
+    if types := config.seq_len("layer_types"):
         windowed = sum(kind in ("sliding_attention", "chunked_attention") for kind in types)
         known = ("sliding_attention", "chunked_attention", "full_attention")
         unknown = [kind for kind in types if kind not in known]
@@ -110,7 +109,7 @@ def _window(config: _Config, layers: int, windowed: int, key: str = "sliding_win
             message = f"layer_types has {unknown[0]!r}, which is not softmax attention"
             raise InputError(
                 message,
-                hint="models with linear attention or state-space layers cannot be read yet",
+                hint="linear attention and state-space layers are not supported",
             )
     if windowed <= 0:
         return {}
@@ -160,7 +159,7 @@ def _gemma2(config: _Config) -> Fields:
 
 
 def _gemma3(config: _Config) -> Fields:
-    # Published configs leave out whatever equals the class default.
+    # Published configs omit values that equal the class default.
     defaults = {"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4}
     config = _Config({**defaults, "sliding_window": 4096, **config.raw})
     fields = _gemma(config)
@@ -168,6 +167,27 @@ def _gemma3(config: _Config) -> Fields:
     every = config.integer("sliding_window_pattern", "_sliding_window_pattern", default=6)
     fields |= {"post_norms": True, "qk_norm": True}
     return fields | _window(config, layers, layers - layers // every)
+
+
+def _olmo(config: _Config) -> Fields:
+    """The first generation, in the keys of transformers or of the OLMo repository."""
+    if not config.has("n_layers"):
+        return _llama(config) | {"norm": "layer", "norm_weight": False}
+    hidden, heads = config.integer("d_model"), config.integer("n_heads")
+    one = config.flag("multi_query_attention", default=False)
+    width = config.integer("mlp_ratio", default=4) * hidden
+    return {
+        "layers": config.integer("n_layers"),
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": config.integer("n_kv_heads", default=1 if one else heads),
+        # Gate and up projection together are one matrix of twice the width.
+        "ffn": config.integer("mlp_hidden_size", default=width) // 2,
+        "vocab": config.integer("embedding_size", "vocab_size"),
+        "tied": config.flag("weight_tying", default=True),
+        "norm": "layer",
+        "norm_weight": config.flag("layer_norm_with_affine", default=True),
+    }
 
 
 def _olmo2(config: _Config) -> Fields:
@@ -202,7 +222,7 @@ def _mixtral(config: _Config) -> Fields:
 
 def _qwen_moe(config: _Config, fields: Fields) -> Fields:
     layers = fields["layers"]
-    dense = config.sequence("mlp_only_layers")
+    dense = config.seq_len("mlp_only_layers")
     step = config.integer("decoder_sparse_step", default=1)
     moe_layers = sum(i not in dense and (i + 1) % step == 0 for i in range(layers))
     if moe_layers == layers:
@@ -248,9 +268,9 @@ def _deepseek(config: _Config) -> Fields:
         rope_dim=config.integer("qk_rope_head_dim"),
         value_dim=value_dim,
     )
-    first_dense = config.integer("first_k_dense_replace", default=0, least=0)
+    first_dense = config.integer("first_k_dense_replace", default=0, minimum=0)
     every = config.integer("moe_layer_freq", default=1)
-    shared = config.integer("n_shared_experts", default=0, least=0)
+    shared = config.integer("n_shared_experts", default=0, minimum=0)
     fields["moe"] = Moe(
         experts=config.integer("n_routed_experts"),
         experts_per_token=config.integer("num_experts_per_tok"),
@@ -281,7 +301,7 @@ def _llama4(config: _Config) -> Fields:
     layers = fields["layers"]
     expert_ffn, fields["ffn"] = fields["ffn"], config.integer("intermediate_size_mlp")
     step = config.integer("interleave_moe_layer_step", default=1)
-    moe_layers = len(config.sequence("moe_layers")) or layers // step
+    moe_layers = len(config.seq_len("moe_layers")) or layers // step
     fields["moe"] = Moe(
         experts=config.integer("num_local_experts"),
         experts_per_token=config.integer("num_experts_per_tok"),
@@ -290,7 +310,7 @@ def _llama4(config: _Config) -> Fields:
         layers=moe_layers,
     )
     # Three layers in four attend within chunks; its query-key norm has no weights.
-    chunked = sum(map(bool, config.sequence("no_rope_layers"))) or layers - layers // 4
+    chunked = sum(map(bool, config.seq_len("no_rope_layers"))) or layers - layers // 4
     window = _window(config, layers, chunked, key="attention_chunk_size")
     return fields | window | ({"window_kind": "chunked"} if window else {})
 
@@ -314,7 +334,7 @@ def _gpt2(config: _Config) -> Fields:
 
 
 def _classic(*, bias: bool = True) -> Fields:
-    """The block of the GPT-2 years: plain MLP, layer norm, a bias on everything."""
+    """Return the block of GPT-2: plain MLP, layer norm, biases everywhere."""
     fields: Fields = {"gated": False, "norm": "layer"}
     return fields | {"attention_bias": bias, "output_bias": bias, "mlp_bias": bias}
 
@@ -339,7 +359,7 @@ def _opt(config: _Config) -> Fields:
         message = f"word_embed_proj_dim = {width} or do_layer_norm_before = false is not supported"
         raise InputError(
             message,
-            hint="of the OPT family only opt-350m is built so",
+            hint="use another size of OPT than 350m",
         )
     # OPT's table starts at row 2.
     rows = config.integer("max_position_embeddings") + 2
@@ -423,6 +443,7 @@ _FAMILIES: dict[str, Callable[[_Config], Fields]] = {
     "gpt_bigcode": _gpt_bigcode,
     "gpt_neox": _gpt_neox,
     "gpt_oss": _gpt_oss,
+    "hf_olmo": _olmo,
     "kimi_k2": _deepseek,
     "llama": _llama,
     "llama4_text": _llama4,
@@ -430,6 +451,7 @@ _FAMILIES: dict[str, Callable[[_Config], Fields]] = {
     "mixtral": _mixtral,
     "mpt": _mpt,
     "nemotron": _nemotron,
+    "olmo": _olmo,
     "olmo2": _olmo2,
     "opt": _opt,
     "phi3": _mistral,
@@ -444,25 +466,25 @@ _FAMILIES: dict[str, Callable[[_Config], Fields]] = {
 _WRAPPERS = {"gemma3": "gemma3_text", "llama4": "llama4_text", "mistral3": "mistral"}
 
 MODEL_TYPES = tuple(sorted([*_FAMILIES, *_WRAPPERS]))
-"""Every `model_type` that can be read."""
+"""Supported values of `model_type`."""
 
 
 def model_from_hf(config: Mapping[str, Any], name: str | None = None) -> Model:
-    """Turn a parsed Hugging Face config into a Model.
+    """Return the Model of a parsed Hugging Face config.
 
     Args:
-        config: The content of config.json. Of a vision-language model only the text half counts.
-        name: What to call the model; by default what the config calls itself.
+        config: The content of config.json. Of a vision-language model only the text part counts.
+        name: Name of the model; by default that of the config.
 
     Returns:
         The model.
 
     Raises:
-        InputError: If the model_type is unknown, or a key is missing or has a wrong value.
+        InputError: If the model_type is unknown, or a key is missing or invalid.
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
-        message = "the config has no model_type, which says how to read it"
+        message = "the config has no model_type"
         raise InputError(
             message,
             hint=f"one of {', '.join(MODEL_TYPES)}",
@@ -479,7 +501,7 @@ def model_from_hf(config: Mapping[str, Any], name: str | None = None) -> Model:
     if model_type not in _FAMILIES:
         close = did_you_mean(model_type, MODEL_TYPES)
         known = f"known: {', '.join(MODEL_TYPES)}"
-        message = f"model_type = {model_type!r} is not known"
+        message = f"model_type = {model_type!r} is not supported"
         raise InputError(
             message,
             hint=f"{close} {known}" if close.startswith("did") else known,
@@ -490,11 +512,11 @@ def model_from_hf(config: Mapping[str, Any], name: str | None = None) -> Model:
 
 
 def read_hf_config(path: str | Path, name: str | None = None) -> Model:
-    """Read a Model from a config.json.
+    """Return the Model of a config.json.
 
     Args:
         path: The file, or the directory that holds it.
-        name: What to call the model; by default as the config does, or else its directory.
+        name: Name of the model; by default that of the config, or else of its directory.
 
     Returns:
         The model.
@@ -528,7 +550,7 @@ def read_hf_config(path: str | Path, name: str | None = None) -> Model:
 
 
 def _own_name(config: Mapping[str, Any]) -> str | None:
-    """The hub name a config carries, unless it is a path on the machine that wrote it."""
+    """Return the hub name of a config, unless it is a local path."""
     own = config.get("_name_or_path")
     if isinstance(own, str) and own and not own.startswith((".", "/", "~")):
         return own

@@ -1,12 +1,12 @@
-"""What is trained: the shapes of a transformer, its exact parameters and its FLOPs per token.
+"""Transformer models: shapes, exact parameters and FLOPs per token.
 
     model = load_model("llama-3-8b")         # a catalog name, a config.json, a .toml, or a Model
     model.parameters                         # 8030261248, to the last norm weight
     model.forward_flops_parts(seq=8192)      # {"qkv": ..., "attention": ..., "mlp": ..., ...}
     model.training_flops(8192, "palm")       # the convention is always named
 
-A Model holds no weights. This file imports only `errors`; it reaches for the catalog and for `hf`
-when `load_model` is called.
+A Model holds no weights. This file imports only `errors`; `load_model` imports the catalog and
+`hf`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 from scalewise.errors import InputError, did_you_mean
 
 Convention: TypeAlias = Literal["causal", "palm", "megatron", "6n"]
-"""How the FLOPs of a training step are counted; see `Model.training_flops`."""
+"""FLOP conventions of a training step; see `Model.training_flops`."""
 
 CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 
@@ -62,7 +62,7 @@ class Moe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             )
             raise InputError(
                 message,
-                hint="a token cannot visit more experts than there are",
+                hint=f"use experts_per_token = {self.experts} or fewer",
             )
 
 
@@ -87,14 +87,14 @@ class Mla(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A decoder-only transformer, described well enough to count it exactly.
+    """A decoder-only transformer, in the detail that exact counts need.
 
-    Fields left out follow Llama, the commonest architecture: gated MLP, rotary positions, RMS
-    norms, no biases, separate output head.
+    Defaults are those of Llama: gated MLP, rotary positions, RMS norms, no biases, separate output
+    head.
     """
 
     name: str
-    """How people call it."""
+    """Name."""
     layers: int
     """Transformer blocks."""
     hidden: int
@@ -114,7 +114,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tied: bool = False
     """The output head is the embedding, so its parameters count once."""
     positions: Literal["rotary", "learned", "alibi", "none"] = "rotary"
-    """How tokens know their place; only "learned" has parameters."""
+    """Position encoding; only "learned" has parameters."""
     max_positions: int = 0
     """Rows of a learned position table; 0 for every other kind."""
     window: int | None = None
@@ -127,6 +127,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """RMS norm has a weight; layer norm has a weight and a bias."""
     norm_bias: bool | None = None
     """Override the bias of the norms (MPT, PaLM: layer norm without); None means by `norm`."""
+    norm_weight: bool = True
+    """Learned weights in the norms; False for non-parametric norms (OLMo 1)."""
     attention_bias: bool = False
     """Bias on the query, key and value projections."""
     output_bias: bool = False
@@ -134,7 +136,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     mlp_bias: bool = False
     """Bias on the matrices of the dense MLP."""
     qk_norm: bool = False
-    """Queries and keys are normalised, with learned weights."""
+    """Queries and keys are normalized, with learned weights."""
     qk_norm_width: Literal["head", "projection"] = "head"
     """One norm weight per head element (Qwen3, Gemma 3), or per projected element (OLMo 2)."""
     post_norms: bool = False
@@ -144,18 +146,18 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     embedding_norm: bool = False
     """A norm right after the embedding (BLOOM)."""
     attention_sinks: bool = False
-    """One learned logit per head that takes attention nobody else wants (gpt-oss)."""
+    """One learned logit per head in the softmax of attention (attention sink, gpt-oss)."""
     moe: Moe | None = None
     """Experts, or None for a dense model."""
     mla: Mla | None = None
     """Latent attention, or None for ordinary (grouped) heads."""
     parallel_block: bool = False
-    """Attention and MLP read the same input and run side by side (PaLM, GPT-NeoX, Falcon)."""
+    """Attention and MLP read the same input, in parallel (PaLM, GPT-NeoX, Falcon)."""
     source: str = ""
-    """Where the shape was published."""
+    """Source of the shape."""
 
     def __post_init__(self) -> None:
-        """Make implied sizes explicit, then check that the shape can exist."""
+        """Set implied sizes, then check that the shape is possible."""
         _check_positive(self, "", "layers", "hidden", "heads", "vocab")
         if not self.kv_heads:
             msgspec.structs.force_setattr(self, "kv_heads", self.heads)
@@ -185,7 +187,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             message = f"heads = {self.heads} is not a multiple of kv_heads = {self.kv_heads}"
             raise InputError(
                 message,
-                hint="each key-value head serves the same number of query heads",
+                hint="every key-value head serves the same number of query heads",
             )
         if (self.positions == "learned") != (self.max_positions > 0):
             message = (
@@ -193,7 +195,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
             raise InputError(
                 message,
-                hint="max_positions is the length of the learned table, and 0 without one",
+                hint="give max_positions for learned positions only",
             )
         if (self.window is None) != (self.windowed_layers == 0):
             message = (
@@ -213,7 +215,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise InputError(message)
         if self.post_norms and self.shared_norm:
             message = "post_norms and shared_norm cannot both be true"
-            raise InputError(message, hint="choose one")
+            raise InputError(message, hint="set one of them to false")
 
     def _check_mlp(self) -> None:
         if self.moe_layers > self.layers:
@@ -267,7 +269,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def context_width(self) -> int:
-        """Width of what attention hands to its output projection, elements."""
+        """Width of the input of the attention output projection, elements."""
         return self.heads * self.value_dim
 
     @property
@@ -283,11 +285,11 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # Parameters.
 
     def parameter_parts(self) -> dict[str, int]:
-        """Count every parameter, by the part that holds it.
+        """Return the parameters by part.
 
         Returns:
-            Named counts that add up to `parameters`. "head" is 0 where it is tied to the
-            embedding; "embedding" includes the norm BLOOM puts behind it.
+            Named counts that add up to `parameters`. "head" is 0 if it is tied to the embedding;
+            "embedding" includes the norm that BLOOM puts behind it.
         """
         hidden, layers = self.hidden, self.layers
         biases = self._attention_biases() + (self.heads if self.attention_sinks else 0)
@@ -319,7 +321,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def active_parameters(self) -> int:
-        """Parameters one token meets: all but the experts it does not visit."""
+        """Parameters that one token uses: all but the experts it does not visit."""
         parts = self.parameter_parts()
         idle = 0
         if (moe := self.moe) is not None:
@@ -335,7 +337,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def layer_parameters(self) -> float:
         """Parameters of one layer without its routed experts, averaged over the layers.
 
-        What is left out is `expert_parameters`, because another group shards it.
+        Another group shards the rest, `expert_parameters`.
         """
         parts = self.parameter_parts()
         names = ("attention", "mlp", "router", "shared_experts", "norms")
@@ -384,6 +386,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.hidden * (moe.experts + moe.shared_gate)
 
     def _norm_size(self, width: int) -> int:
+        if not self.norm_weight:
+            return 0
         bias = self.norm == "layer" if self.norm_bias is None else self.norm_bias
         return width * (1 + bias)
 
@@ -400,10 +404,10 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # FLOPs, all for one token.
 
     def attention_span(self, seq: int) -> float:
-        """Mean number of keys a query attends to under the causal mask, averaged over layers.
+        """Return the mean number of keys per query under the causal mask, over layers.
 
-        A query at place i of a full layer sees i keys, seq / 2 on average. With a sliding window
-        w < seq the first w queries see w / 2 and the rest w: w - w^2 / (2 seq). Chunks of w are
+        A query at position i of a full layer has i keys, seq / 2 on average. With a sliding window
+        w < seq the first w queries have w / 2 and the rest w: w - w^2 / (2 seq). Chunks of w are
         short sequences of their own.
 
         Args:
@@ -426,13 +430,13 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return share * windowed + (1 - share) * full
 
     def forward_flops_parts(self, seq: int) -> dict[str, float]:
-        """Count the FLOP of the forward pass, per token, by the matmul that does them.
+        """Return the FLOP of the forward pass per token, by matmul.
 
-        Norms, activations and the embedding lookup are left out: they are bound by memory, and no
+        Norms, activations and the embedding lookup are left out: they are memory-bound, and no
         convention counts them.
 
         Args:
-            seq: Sequence length, tokens; it matters to "attention" alone.
+            seq: Sequence length, tokens; only "attention" depends on it.
 
         Returns:
             FLOP per token by part; only the experts a token visits are counted.
@@ -445,7 +449,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def training_flops(self, seq: int, convention: Convention = "causal") -> float:
         """Count the FLOP of forward and backward, per token, without any recomputation.
 
-        Published utilisations differ by over ten percent for the choice of convention alone, so
+        Published utilizations differ by over ten percent for the choice of convention alone, so
         it always has a name:
 
         - "causal": 3 x `forward_flops_parts`; 6 per matmul parameter, head included and lookup
@@ -480,7 +484,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             return float(step * self.matmul_parameters + full_attention)
         if convention == "6n":
             return float(step * self.active_parameters)
-        message = f"convention = {convention!r} is not a way to count FLOPs"
+        message = f"unknown convention {convention}"
         raise InputError(
             message,
             hint=did_you_mean(str(convention), CONVENTIONS),
@@ -488,7 +492,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def matmul_parameters(self) -> int:
-        """Parameters that multiply each token: visited experts, and the head even if it is tied."""
+        """Parameters that multiply each token: visited experts, and the head even if tied."""
         return sum(self._matmul_parts().values())
 
     def _matmul_parts(self) -> dict[str, int]:
@@ -509,12 +513,12 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def load_model(name_or_path: str | Path | Model) -> Model:
-    """Find a model by catalog name, or read it from a file.
+    """Return a model by catalog name, or from a file.
 
     Args:
         name_or_path: A catalog name or alias ("llama-3-8b", "meta-llama/Meta-Llama-3-8B"); a
             Hugging Face config.json or the directory that holds it; a .toml file with the fields
-            of Model; or a Model, which is returned as it is.
+            of Model; or a Model, which is returned unchanged.
 
     Returns:
         The model.
@@ -526,13 +530,13 @@ def load_model(name_or_path: str | Path | Model) -> Model:
         return name_or_path
     path = Path(name_or_path).expanduser()
     word = str(name_or_path)
-    # A bare word is a catalog name even where a directory happens to be called the same.
+    # A word without a suffix is a catalog name even if a directory has the same name.
     is_path = isinstance(name_or_path, Path) or word.startswith((".", "~", "/"))
     if is_path or path.suffix == ".json" or ("/" in word and path.exists()):
         if path.is_dir():
             path = path / "config.json"
         if not path.is_file():
-            message = f"there is no model file {path}"
+            message = f"{path}: no such model file"
             raise InputError(
                 message,
                 hint="give a config.json, a directory that holds one, or a .toml file",
@@ -569,4 +573,4 @@ def _check_not_negative(shape: msgspec.Struct, prefix: str, *fields: str) -> Non
 def _check_sequence(seq: int) -> None:
     if seq <= 0:
         message = f"seq = {seq} must be positive"
-        raise InputError(message, hint="it is a number of tokens")
+        raise InputError(message, hint="for example seq = 4096")

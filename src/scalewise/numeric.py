@@ -1,16 +1,17 @@
-"""The one numeric type: a float, or an array of them.
+"""Numeric type of all formulas: a float, or an array of floats.
 
 Every formula in `physics` and `step` takes and returns `Num`, so that one estimate and a million
-estimates run through the same lines. Two rules keep scalar and array results equal to the last
-bit: transcendental functions come from NumPy (never `math` or `**`), and sums are written out
-instead of reduced (NumPy's reductions change their order with the length).
+estimates run through the same lines. Two rules make scalar and array results equal to the last bit:
+transcendental functions come from NumPy (never `math` or `**`), and sums are written out instead of
+reduced (the order of NumPy's reductions depends on the length).
 
 This file imports nothing else of scalewise.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +21,47 @@ Num: TypeAlias = float | Array
 Mask: TypeAlias = NDArray[np.bool_]
 Index: TypeAlias = NDArray[np.intp]
 _Any = TypeVar("_Any", Array, Mask)
+_Value = TypeVar("_Value")
 
 
-def lean(values: _Any) -> _Any:
+class lazy(Generic[_Value]):  # noqa: N801 - used as a decorator, like `property`
+    """A property that is computed once and then kept.
+
+    Python 3.11 holds a lock in `functools.cached_property`, for longer than one row takes to
+    compute. Here two threads may compute the same value, which does no harm.
+    """
+
+    def __init__(self, compute: Callable[[Any], _Value]) -> None:
+        self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: object = None) -> lazy[_Value]: ...
+    @overload
+    def __get__(self, instance: object, owner: object = None) -> _Value: ...
+    def __get__(self, instance: object, owner: object = None) -> lazy[_Value] | _Value:
+        if instance is None:
+            return self
+        value: _Value = self.compute(instance)
+        # From now on the attribute itself is found first.
+        instance.__dict__[self.name] = value
+        return value
+
+
+def some(values: Num | Mask) -> bool:
+    """Whether any value is not zero; for one row much faster than `np.any`."""
+    if isinstance(values, np.ndarray) and values.size != 1:
+        return bool(values.any())
+    return bool(values)
+
+
+def every(values: Num | Mask) -> bool:
+    """Whether no value is zero; for one row much faster than `np.all`."""
+    if isinstance(values, np.ndarray) and values.size != 1:
+        return bool(values.all())
+    return bool(values)
+
+
+def squeeze_constant_axes(values: _Any) -> _Any:
     """Drop to length 1 every axis along which nothing changes; a flat array stays as it is."""
     if values.ndim > 1:
         for axis, length in enumerate(values.shape):
@@ -43,3 +82,8 @@ def stacked(*columns: Num) -> Array:
     for place, column in enumerate(columns):
         laid[place] = column
     return laid
+
+
+def scalar(value: object) -> float:
+    """The only number of a float or of an array of length one."""
+    return float(np.asarray(value).reshape(-1)[0])

@@ -1,11 +1,11 @@
-"""The software a run uses: what eager or compiled, fused or unfused, old or new costs.
+"""Software stack of a run: constants of frameworks, kernels and overlap.
 
     stack = load_stack("megatron")
     stack_for("nanotron")            # by framework name; unknown ones get a generic stack
 
-A chip has constants of its own (`Calibration` in chip.py); everything that another framework on
-the same chip does differently lives here, as few, physical, named parameters. Files under
-`catalog/stacks` are written by `scalewise calibrate` and say what they were fitted on.
+A chip has constants of its own (`Calibration` in chip.py). Everything that differs between
+frameworks on the same chip is here, as a few physical parameters. `scalewise calibrate` writes the
+files under `catalog/stacks`, with what they were fitted on.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Named constants of a software stack. Times in seconds, sizes in bytes."""
 
     name: str
-    """How people call it."""
+    """Name."""
 
     frameworks: tuple[str, ...] = ()
-    """Framework names (as in the runs table) that this stack speaks for."""
+    """Framework names (as in the runs table) that this stack covers."""
 
     since: str = ""
-    """First software date it speaks for, YYYY-MM; empty for any."""
+    """First software date it covers, YYYY-MM; empty for any."""
 
     until: str = ""
-    """First software date it no longer speaks for, YYYY-MM; empty for any."""
+    """First software date it no longer covers, YYYY-MM; empty for any."""
 
-    constants_of: str | None = None
+    constants_from: str | None = None
     """Another stack whose fitted constants it shares: the same code, another setting."""
 
     devices: Literal["gpu", "tpu", "other", "any"] = "any"
@@ -46,55 +46,55 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Generation of the attention kernel, a key into the chip's table."""
 
     partition: Literal["even", "flops"] = "even"
-    """How layers go to pipeline stages: evenly, or filled in order until the FLOP share is met."""
+    """Split of layers over pipeline stages: even, or in order by FLOPs."""
 
     schedules: tuple[Literal["gpipe", "1f1b", "interleaved", "zbh1", "zbv"], ...] = (
         "gpipe", "1f1b", "interleaved", "zbh1", "zbv",
     )  # fmt: skip
-    """Pipeline schedules that the software has: what a search tries unless told otherwise."""
+    """Pipeline schedules that the software has; the default of a search."""
 
-    gathers_kept: bool = False
-    """Whether the inputs gathered by sequence parallelism stay in memory until backward."""
+    keeps_sp_all_gather: bool = False
+    """Whether inputs all-gathered by sequence parallelism stay in memory until backward."""
 
     recompute_skips_last: bool = True
-    """Whether a full recompute stops before the last GEMM of the block, which backward never
-    needs (PyTorch's non-reentrant checkpoint does)."""
+    """Whether full recompute stops before the last GEMM of the block, whose output backward does
+    not need (as in PyTorch's non-reentrant checkpoint)."""
 
     reduce_every_micro_step: bool = True
-    """FSDP: reduce-scatter in every micro step (True), or once after accumulation."""
+    """FSDP: reduce-scatter in every micro-batch (True), or once after gradient accumulation."""
 
     fits: tuple[str, ...] = ()
-    """Optional constants that a calibration may move for this stack."""
+    """Optional constants that a calibration fits for this stack."""
 
     memory_traffic: float
-    """Bytes moved by norms, activations, rotary and casts over the least possible."""
+    """Bytes moved by norms, activations, rotary and casts, relative to the minimum."""
 
     host_layer_seconds: float
     """Host time to launch forward and backward of one layer, seconds."""
 
     attention_forward: float
-    """Forward attention rate over the kernel table of the chip."""
+    """Forward attention rate relative to the kernel table of the chip."""
 
     attention_backward: float
-    """Backward attention rate over the kernel table of the chip."""
+    """Backward attention rate relative to the kernel table of the chip."""
 
     gemm: float = 1.0
-    """GEMM rate over the chip's sustained one: library, layouts, fused epilogues."""
+    """GEMM rate relative to the sustained rate of the chip: library, layouts, fused epilogues."""
 
     contention: float
-    """Slow-down of compute per second of communication that runs beside it."""
+    """Slow-down of compute per second of overlapped communication."""
 
     tp_overlap: float
-    """Share of tensor-parallel communication hidden behind compute."""
+    """Fraction of tensor-parallel communication overlapped with compute."""
 
     dp_overlap: float
-    """Share of DDP's gradient all-reduce that may hide behind the last backward."""
+    """Fraction of DDP's gradient all-reduce that can overlap the last backward."""
 
     shard_overlap: float
-    """Share of ZeRO-1/2's reduce-scatter and parameter gather that may hide likewise."""
+    """Fraction of ZeRO-1/2's reduce-scatter and all-gather that can overlap compute."""
 
     gradient_bytes: float
-    """Bytes moved per unsharded parameter and micro step to flatten, cast and add gradients."""
+    """Bytes moved per unsharded parameter and micro-batch to flatten, cast and add gradients."""
 
     logit_bytes: float
     """Bytes moved per logit by loss and softmax, forward and backward."""
@@ -102,39 +102,39 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     optimizer_bytes: float
     """Bytes moved per local parameter by the optimizer step."""
 
-    step_seconds: float
+    overhead_seconds: float
     """Constant per step: loader, clipping, logging."""
 
     selective_share: float = 0.0
-    """Share of the forward GEMM work that selective recompute repeats (attention always is)."""
+    """Fraction of forward GEMMs that selective recompute repeats (attention is always repeated)."""
 
     reduce_bytes: float = 4.0
-    """Bytes per gradient element on the wire."""
+    """Bytes per communicated gradient element."""
 
     bucket_bytes: float = 25e6
-    """Size of one gradient bucket, bytes; each is a call of its own."""
+    """Size of one gradient bucket, bytes; one collective per bucket."""
 
     bucket_bytes_per_rank: float = 0.0
-    """Growth of the bucket with data-parallel ranks, bytes, where the framework has it."""
+    """Growth of the bucket with data-parallel ranks, bytes, for frameworks that have it."""
 
     cast_bytes: float = 4.0
-    """Bytes moved per GEMM input element to quantise it below 16 bits."""
+    """Bytes moved per GEMM input element to quantize it below 16 bits."""
 
     pipeline_host_seconds: float = 0.0
     """Host time per layer that pipelines over several domains add, times tp^1.25, seconds."""
 
     straggler: float
-    """Share of the step lost per doubling of scale-up domains: the slowest of N, and jitter."""
+    """Fraction of the step lost per doubling of scale-up domains: slowest of N, and jitter."""
 
     gradient_memory: float = 4.0
     """Bytes kept per local gradient element, buffers included."""
 
     activation_factor: float = 1.0
-    """Activation bytes kept over the least that backward needs."""
+    """Activation bytes kept, relative to the minimum that backward needs."""
 
     selective_memory: float = 1.0
-    """Share of them that selective recompute keeps on the device (fused attention keeps no scores
-    anyway; XLA policies drop or offload most)."""
+    """Fraction of activation bytes that selective recompute keeps on the device (fused attention
+    keeps no scores; XLA policies drop or offload most)."""
 
     logit_memory: float = 8.0
     """Bytes kept per logit at the peak."""
@@ -143,29 +143,29 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Context, NCCL buffers, cuBLAS workspaces, bytes."""
 
     fragmentation: float = 0.03
-    """Share of memory lost to fragmentation."""
+    """Fraction of memory lost to fragmentation."""
 
     memory_interval: tuple[float, float] = (0.85, 1.15)
-    """80 % interval of memory, as factors on the prediction."""
+    """80% prediction interval of memory, as factors on the prediction."""
 
     interval: tuple[float, float] = (0.8, 1.25)
-    """80 % interval of tokens per second, as factors on the prediction."""
+    """80% prediction interval of tokens per second, as factors on the prediction."""
 
     largest_run: int = 0
-    """Accelerators of the largest run it was fitted on; beyond, the interval widens. 0: none."""
+    """Accelerators of the largest run it was fitted on; above, the interval widens. 0: none."""
 
     fitted_on: str = "not fitted"
     """Runs it was fitted on: sources, rows, error."""
 
-    on_bounds: tuple[str, ...] = ()
-    """Parameters that the data did not determine: they sit on a bound or on their prior."""
+    undetermined: tuple[str, ...] = ()
+    """Constants that the data did not determine: on a bound, or at their prior."""
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
             value = getattr(self, field)
             if isinstance(value, float) and not 0.0 <= value < float("inf"):
                 raise InputError(
-                    f"stack {self.name}: {field} = {value} must be a number that is not negative",
+                    f"stack {self.name}: {field} = {value} must be finite and not negative",
                     hint="run `scalewise calibrate` again, or edit the stack file",
                 )
 
@@ -181,29 +181,34 @@ def load_stack(name: str) -> Stack:
 def stack_for(
     framework: str | None, *, date: str = "", device: str = "gpu", compiled: bool | None = None
 ) -> Stack:
-    """Return the stack that speaks for a framework.
+    """Return the stack of a framework.
 
     Args:
-        framework: As the user names it, or None.
-        date: Software date, YYYY-MM or longer; empty takes the newest stack.
+        framework: Name given by the user, or None.
+        date: Software date, YYYY-MM or longer; empty takes the newest stack, or the last one.
         device: Kind of accelerator: "gpu", "tpu" or "other".
-        compiled: Whether the run was compiled, if stated: decides between the generic stacks.
+        compiled: Whether the run was compiled, if stated: selects one of the generic stacks.
 
     Returns:
-        A stack of the catalog whose framework, date and device fit; else the generic eager or
+        A stack of the catalog with this framework, date and device; else the generic eager or
         compiled one, whose interval is wider.
     """
     from scalewise.catalog import names
 
     wanted = (framework or "").lower()
-    for name in names("stacks"):
-        stack = load_stack(name)
-        if wanted not in stack.frameworks or stack.devices not in (device, "any"):
-            continue
+    speaking = [
+        stack
+        for stack in map(load_stack, names("stacks"))
+        if wanted in stack.frameworks and stack.devices in (device, "any")
+    ]
+    for stack in speaking:
         if (stack.since and date and date < stack.since) or (
             stack.until and (not date or date >= stack.until)
         ):
             continue
         return stack
+    if speaking and not date:
+        # No stack is that new: the last one of the framework.
+        return speaking[-1]
     fused = compiled if compiled is not None else device != "gpu"
     return load_stack("generic-compiled" if fused else "generic-eager")

@@ -1,13 +1,13 @@
-"""Many strategies at once: one array per field, with the names of `Strategy`.
+"""Arrays of strategies: one array per field, with the names of `Strategy`.
 
     many = Strategies.of([parse_strategy("fsdp8-mb2"), parse_strategy("fsdp4-tp2-mb2")])
     many = Strategies.columns(tp=[1, 2, 4], dp_shard=[8, 4, 2], sharding="zero3")
     many[1]                         # a Strategy again
 
-What is a word in `Strategy` is a small number here (its place in a tuple of words), so that a
-space of millions stays a handful of arrays. Columns may have several axes and length 1 along those
-they do not depend on: a space that is a product is then never written out, and whatever is computed
-from it is computed once for the knobs it depends on.
+Words of `Strategy` are small numbers here (their index in a tuple of words), so that a space of
+millions is a few arrays. Columns may have several axes, with length 1 along those they do not
+depend on: a product is then never materialized, and everything derived from a column is computed
+once per value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scalewise.numeric import Array, Index
 from scalewise.strategy import SCHEDULES, Strategy
 from scalewise.workload import PRECISIONS
 
-# Words by field; the place in the tuple is the code, None stands for "not stated".
+# Words by field; the index in the tuple is the code, None means "not stated".
 WORDS: dict[str, tuple[object, ...]] = {
     "sharding": ("ddp", "zero1", "zero2", "zero3"),
     "schedule": SCHEDULES,
@@ -35,12 +35,13 @@ WORDS: dict[str, tuple[object, ...]] = {
     "reduce_precision": (None, "fp32", "bf16"),
 }
 
-# Counts that may be absent; 0 stands for None.
-_OPTIONAL = ("accumulation", "first_stage_layers", "last_stage_layers")
+# Counts that may be absent; 0 means None.
+_OPTIONAL = ("num_microbatches", "first_stage_layers", "last_stage_layers")
 
 # Counts and switches that may be 0.
 _FROM_ZERO = (
-    "prefetch", "reshard", "sequence_parallel", "overlap_dp", "overlap_tp", "overlap_pp",
+    "prefetch", "reshard_after_forward", "sequence_parallel", "overlap_dp", "overlap_tp",
+    "overlap_pp",
 )  # fmt: skip
 
 FIELDS: tuple[str, ...] = Strategy.__struct_fields__
@@ -48,14 +49,12 @@ _DEFAULTS = Strategy()
 
 
 def encode(field: str, value: object) -> float:
-    """The number that stands for a field's value."""
+    """Return the code of a field's value."""
     if field in WORDS:
         words = WORDS[field]
         if value not in words:
             known = [str(word) for word in words]
-            raise InputError(
-                f"{field} = {value!r} is not known", hint=did_you_mean(str(value), known)
-            )
+            raise InputError(f"unknown {field} {value}", hint=did_you_mean(str(value), known))
         return float(words.index(value))
     if value is None:
         return 0.0
@@ -65,7 +64,7 @@ def encode(field: str, value: object) -> float:
 
 
 def decode(field: str, code: float) -> Any:
-    """The value a number stands for."""
+    """Return the value of a code."""
     if field in WORDS:
         return WORDS[field][int(code)]
     if field in _OPTIONAL:
@@ -87,12 +86,13 @@ def _column(field: str, value: object) -> Array:
     if items.dtype.kind not in "iuf":
         return np.array([encode(field, item) for item in items.tolist()])
     numbers = items.astype(float)
-    least = 0.0 if field in WORDS or field in _OPTIONAL or field in _FROM_ZERO else 1.0
-    most = len(WORDS[field]) - 1.0 if field in WORDS else 2.0**22
-    wrong = ~((numbers >= least) & (numbers <= most) & (numbers == np.floor(numbers)))
+    minimum = 0.0 if field in WORDS or field in _OPTIONAL or field in _FROM_ZERO else 1.0
+    maximum = len(WORDS[field]) - 1.0 if field in WORDS else 2.0**22
+    wrong = ~((numbers >= minimum) & (numbers <= maximum) & (numbers == np.floor(numbers)))
     if np.any(wrong):
         raise InputError(
-            f"{field} = {numbers[wrong][0]:g} must be a whole number from {least:g} to {most:g}",
+            f"{field} = {numbers[wrong][0]:g} must be a whole number from {minimum:g} "
+            f"to {maximum:g}",
             hint="give counts as numbers and choices as words",
         )
     return numbers
@@ -102,11 +102,13 @@ class Strategies:
     """A struct of arrays; every field of `Strategy` is an attribute, all of one `shape`."""
 
     shape: tuple[int, ...]
-    """What the columns broadcast to: (rows,), or the lengths of the axes of a product."""
+    """Shape that the columns broadcast to: (rows,), or the lengths of the axes of a product."""
 
     def __init__(self, columns: dict[str, Array], given: Sequence[Strategy] | None = None) -> None:
         self._columns = columns
         self._given = given
+        # Attributes, because `__getattr__` is slow.
+        self.__dict__.update(columns)
         first = next(iter(columns.values()))
         self.shape = (
             first.shape
@@ -116,19 +118,19 @@ class Strategies:
 
     @classmethod
     def of(cls, strategies: Sequence[Strategy]) -> Strategies:
-        """Lay out strategies side by side.
+        """Return the columns of a list of strategies.
 
         Raises:
             InputError: If there are none.
         """
         if not strategies:
-            raise InputError("there is no strategy to estimate", hint="give at least one")
+            raise InputError("no strategy is given", hint="give at least one")
         rows = [[encode(field, getattr(s, field)) for s in strategies] for field in FIELDS]
         return cls(dict(zip(FIELDS, np.array(rows), strict=True)), strategies)
 
     @classmethod
     def columns(cls, **columns: object) -> Strategies:
-        """Build from columns; a scalar holds for all rows, absent fields take their default.
+        """Return strategies from columns; scalars hold for all rows, absent fields are defaults.
 
         Words may be given as words or as codes.
 
@@ -149,11 +151,11 @@ class Strategies:
             )
         length = lengths.pop() if lengths else 1
         if length == 0:
-            raise InputError("there is no strategy to estimate", hint="give at least one")
+            raise InputError("no strategy is given", hint="give at least one")
         return cls({name: np.broadcast_to(array, (length,)) for name, array in arrays.items()})
 
     def rows(self, places: Index) -> dict[str, Array]:
-        """The columns of some rows, counted through all axes in order."""
+        """Return the columns of some rows, by flat index."""
         index = np.unravel_index(places, self.shape)
         return {
             name: np.broadcast_to(column, self.shape)[index]

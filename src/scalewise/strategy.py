@@ -1,4 +1,4 @@
-"""How the work is split, with one spelling for the command line, tables, plots and file names.
+"""Parallelization strategies, and their one-string form for commands, tables and file names.
 
     s = parse_strategy("fsdp256-tp2-pp4-mb2")
     s.tp, s.dp_shard            # 2, 256
@@ -15,13 +15,13 @@ Tokens, joined by `-`, in any order:
     gpipe 1f1b interleaved zbh1 zbv       pipeline schedule (1f1b, or interleaved when v > 1)
     first3 last2         layers of the first and last stage when they differ from the rest
     ep8                  expert parallel (inside the data-parallel ranks)
-    mb2 ga16             micro batch; accumulation steps (derived from the global batch if absent)
+    mb2 ga16             micro-batch size; gradient accumulation steps (by default derived)
     acsel acfull         activation recompute: selective (attention) or full; none if absent
-    noreshard pf2        FSDP: keep parameters after forward; blocks gathered ahead (default 1)
+    noreshard pf2        FSDP: keep parameters after forward; blocks all-gathered ahead (default 1)
     bf16 fp16 fp8 mxfp8 nvfp4             precision, if it should differ from the workload's
-    compiled eager       if it should differ from the software stack's habit
+    compiled eager       if it should differ from the software stack's default
     reducebf16 reducefp32                 precision of the gradient reduction, likewise
-    nodpoverlap notpoverlap noppoverlap   switch an overlap off
+    nodpoverlap notpoverlap noppoverlap   turn an overlap off
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved", "zbh1", "zbv")
 
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A parallelization: degrees, what is sharded, what is recomputed, what overlaps."""
+    """A parallelization: degrees, sharding, recompute, overlap."""
 
     dp_replicate: int = 1
     """Data-parallel replicas of a sharding group."""
 
     dp_shard: int = 1
-    """Ranks that share one copy of what `sharding` shards."""
+    """Ranks over which `sharding` shards."""
 
     sharding: Sharding = "zero3"
-    """What the `dp_shard` ranks share: nothing (ddp), optimizer (zero1), plus gradients (zero2),
+    """What the `dp_shard` ranks shard: nothing (ddp), optimizer (zero1), plus gradients (zero2),
     plus parameters (zero3, which is FSDP; with dp_replicate > 1, HSDP)."""
 
-    reshard: bool = True
-    """FSDP: free the gathered parameters after forward and gather them again in backward."""
+    reshard_after_forward: bool = True
+    """FSDP: free all-gathered parameters after forward and all-gather them again in backward."""
 
     prefetch: int = 1
-    """FSDP: blocks gathered ahead of the one that computes; 0 puts every gather on the path."""
+    """FSDP: blocks that are all-gathered ahead; 0 exposes every all-gather."""
 
     tp: int = 1
     """Tensor-parallel degree."""
@@ -68,10 +68,10 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """With tp > 1, split norms and residuals over the sequence (all-gather + reduce-scatter)."""
 
     cp: int = 1
-    """Context-parallel degree: ranks that share one sequence."""
+    """Context-parallel degree: ranks that split one sequence."""
 
     cp_method: ContextMethod = "ring"
-    """How keys and values travel between context-parallel ranks."""
+    """Exchange of keys and values between context-parallel ranks."""
 
     pp: int = 1
     """Pipeline stages."""
@@ -80,22 +80,22 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Model chunks per pipeline stage (interleaving)."""
 
     schedule: Schedule = "1f1b"
-    """Order of micro batches in the pipeline."""
+    """Pipeline schedule."""
 
     first_stage_layers: int | None = None
-    """Layers of the first stage, or None for the framework's own split."""
+    """Layers of the first stage, or None for the framework's default."""
 
     last_stage_layers: int | None = None
-    """Layers of the last stage, or None for the framework's own split."""
+    """Layers of the last stage, or None for the framework's default."""
 
     ep: int = 1
     """Expert-parallel degree, inside the data-parallel ranks."""
 
     micro_batch: int = 1
-    """Sequences per data-parallel rank and micro step."""
+    """Micro-batch size: sequences per data-parallel rank and pass."""
 
-    accumulation: int | None = None
-    """Micro steps per optimizer step, or None to derive them from the global batch."""
+    num_microbatches: int | None = None
+    """Gradient accumulation steps, or None to derive them from the global batch."""
 
     recompute: Recompute = "none"
     """Which activations are recomputed in backward."""
@@ -104,33 +104,33 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Matmul precision, or None for the workload's."""
 
     compiled: bool | None = None
-    """Compiled (fused, graph-launched) or eager, or None for the software stack's habit."""
+    """Compiled (fused, graph-launched) or eager, or None for the software stack's default."""
 
     reduce_precision: Literal["fp32", "bf16"] | None = None
-    """Precision in which gradients are reduced, or None for the software stack's habit."""
+    """Precision of the gradient reduction, or None for the software stack's default."""
 
     overlap_dp: bool = True
-    """Hide data-parallel communication behind compute."""
+    """Overlap data-parallel communication with compute."""
 
     overlap_tp: bool = True
-    """Hide tensor-parallel communication behind compute as far as the stack can."""
+    """Overlap tensor-parallel communication with compute as far as the stack can."""
 
     overlap_pp: bool = True
-    """Hide pipeline sends behind compute as far as the schedule can."""
+    """Overlap pipeline P2P sends with compute as far as the schedule can."""
 
     def __post_init__(self) -> None:
         for field in _DEGREES:
-            _check_count(field, getattr(self, field), 1, _MOST)
+            _check_count(field, getattr(self, field), 1, _MAX_COUNT)
         _check_count("prefetch", self.prefetch, 0, 64)
-        for field in ("accumulation", "first_stage_layers", "last_stage_layers"):
+        for field in ("num_microbatches", "first_stage_layers", "last_stage_layers"):
             if getattr(self, field) is not None:
-                _check_count(field, getattr(self, field), 1, _MOST)
+                _check_count(field, getattr(self, field), 1, _MAX_COUNT)
         for field, words in _CHOICES.items():
             value = getattr(self, field)
             if value not in words:
                 known = [str(word) for word in words if word is not None]
                 shown = value[:40] if isinstance(value, str) else type(value).__name__
-                raise InputError(f"{field} = {shown} is not known", hint=did_you_mean(shown, known))
+                raise InputError(f"unknown {field} {shown}", hint=did_you_mean(shown, known))
         if self.virtual_stages > 1 and self.pp == 1:
             raise InputError(
                 f"virtual_stages = {self.virtual_stages} needs a pipeline, but pp = 1",
@@ -138,8 +138,8 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if self.sharding == "ddp" and self.dp_shard > 1:
             raise InputError(
-                f"dp_shard = {self.dp_shard} shards something, but sharding = ddp shards nothing",
-                hint="put the ranks into dp_replicate, or choose zero1, zero2 or zero3",
+                f"dp_shard = {self.dp_shard} needs sharding zero1, zero2 or zero3, not ddp",
+                hint=f"ddp{self.dp_shard}, or zero1x{self.dp_shard}",
             )
         if self.schedule == "interleaved" and self.virtual_stages == 1:
             raise InputError(
@@ -149,12 +149,12 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def data_parallel(self) -> int:
-        """Ranks that see different data: dp_replicate x dp_shard."""
+        """Ranks with different data: dp_replicate x dp_shard."""
         return self.dp_replicate * self.dp_shard
 
     @property
     def accelerators(self) -> int:
-        """The product of all degrees: what the cluster must have."""
+        """Product of all degrees: the GPUs that it needs."""
         return self.dp_replicate * self.dp_shard * self.tp * self.cp * self.pp
 
     def __str__(self) -> str:
@@ -171,7 +171,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return Strategy(**{**msgspec.structs.asdict(self), **changes})
 
     def check_mesh(self, accelerators: int) -> None:
-        """Refuse a mesh whose degrees do not multiply to the accelerators.
+        """Check that the degrees multiply to the number of accelerators.
 
         Raises:
             InputError: Naming all factors.
@@ -190,30 +190,30 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 else f"tp x cp x pp = {per_replica} does not divide {accelerators}"
             )
             raise InputError(
-                f"strategy {self} needs {factors} = {self.accelerators} accelerators, "
+                f"strategy {self} needs {factors} = {self.accelerators} GPUs, "
                 f"but the cluster has {accelerators}",
                 hint=hint,
             )
 
-    def micro_steps(self, workload: Workload) -> int:
-        """Micro steps per optimizer step that reach exactly the global batch.
+    def microbatches_of(self, workload: Workload) -> int:
+        """Return the gradient accumulation steps that reach exactly the global batch.
 
         Raises:
-            InputError: If micro batch x data-parallel ranks does not divide the global batch, or
-                a stated accumulation does not reach it.
+            InputError: If micro-batch size x data-parallel ranks does not divide the global batch,
+                or given accumulation steps do not reach it.
         """
         per_micro_step = self.micro_batch * self.data_parallel
         if workload.global_batch % per_micro_step:
             raise InputError(
                 f"global_batch = {workload.global_batch} is not a multiple of micro_batch "
                 f"{self.micro_batch} x data-parallel ranks {self.data_parallel} = {per_micro_step}",
-                hint="change the micro batch, the data-parallel degree or the global batch",
+                hint="change the micro-batch, the data-parallel degree or the global batch",
             )
         steps = workload.global_batch // per_micro_step
-        if self.accumulation is not None and self.accumulation != steps:
+        if self.num_microbatches is not None and self.num_microbatches != steps:
             raise InputError(
-                f"accumulation = {self.accumulation} gives a global batch of "
-                f"{self.accumulation * per_micro_step}, not {workload.global_batch}",
+                f"num_microbatches = {self.num_microbatches} gives a global batch of "
+                f"{self.num_microbatches * per_micro_step}, not {workload.global_batch}",
                 hint=f"use ga{steps}, or leave ga out",
             )
         return steps
@@ -223,8 +223,8 @@ _DEGREES = (
     "dp_replicate", "dp_shard", "tp", "cp", "pp", "virtual_stages", "ep", "micro_batch",
 )  # fmt: skip
 
-_MOST = 2**22
-"""Largest count of anything: beyond any cluster, and safe in floating point."""
+_MAX_COUNT = 2**22
+"""Largest count: larger than any cluster, and exact in floating point."""
 
 _CHOICES: dict[str, tuple[object, ...]] = {
     "sharding": get_args(Sharding),
@@ -235,25 +235,26 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "compiled": (None, True, False),
     "reduce_precision": (None, "fp32", "bf16"),
     **dict.fromkeys(
-        ("reshard", "sequence_parallel", "overlap_dp", "overlap_tp", "overlap_pp"), (True, False)
+        ("reshard_after_forward", "sequence_parallel", "overlap_dp", "overlap_tp", "overlap_pp"),
+        (True, False),
     ),
 }
 
 
-def _check_count(field: str, value: object, least: int, most: int) -> None:
-    """Refuse what is not a whole number in range; the message stays short for absurd input."""
-    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+def _check_count(field: str, value: object, minimum: int, maximum: int) -> None:
+    """Check that a value is a whole number in range."""
+    if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
         return
     shown = value if isinstance(value, int | float) and abs(value) < 1e15 else type(value).__name__
     raise InputError(
-        f"{field} = {shown} must be a whole number from {least} to {most}",
-        hint=f"for example {field} = {max(least, 1)}",
+        f"{field} = {shown} must be a whole number from {minimum} to {maximum}",
+        hint=f"for example {field} = {max(minimum, 1)}",
     )
 
 
 _FLAGS: dict[str, tuple[str, object]] = {
     "nosp": ("sequence_parallel", False),
-    "noreshard": ("reshard", False),
+    "noreshard": ("reshard_after_forward", False),
     "acsel": ("recompute", "selective"),
     "acfull": ("recompute", "full"),
     "compiled": ("compiled", True),
@@ -269,7 +270,7 @@ _FLAGS: dict[str, tuple[str, object]] = {
 
 _COUNTS = {
     "tp": "tp", "pp": "pp", "v": "virtual_stages", "ep": "ep", "mb": "micro_batch",
-    "ga": "accumulation", "pf": "prefetch", "first": "first_stage_layers",
+    "ga": "num_microbatches", "pf": "prefetch", "first": "first_stage_layers",
     "last": "last_stage_layers",
 }  # fmt: skip
 
@@ -280,13 +281,13 @@ _COUNT = re.compile(f"([a-z]+){_NUMBER}")
 
 
 def parse_strategy(text: str) -> Strategy:
-    """Read the one spelling of a strategy.
+    """Parse a strategy.
 
     Args:
         text: For example "fsdp256-tp2-pp4-mb2".
 
     Returns:
-        The strategy; `str()` of it gives the spelling in canonical order.
+        The strategy; `str()` of it returns the canonical text.
 
     Raises:
         InputError: On an unknown or repeated token.
@@ -296,7 +297,7 @@ def parse_strategy(text: str) -> Strategy:
     def put(name: str, value: object, token: str) -> None:
         if name in fields:
             raise InputError(
-                f"strategy {text!r} sets {name} twice (at `{token}`)", hint="keep one of the two"
+                f"strategy {text[:80]}: {name} is set twice, at {token}", hint="keep one of the two"
             )
         fields[name] = value
 
@@ -314,7 +315,7 @@ def parse_strategy(text: str) -> Strategy:
         else:
             known = [*_FLAGS, *_COUNTS, "ddp", "zero1x", "zero2x", "fsdp", "hsdp", "cp"]
             raise InputError(
-                f"strategy {text[:80]!r} has an unknown part {token[:40]!r}",
+                f"strategy {text[:80]}: unknown part {token[:40]!r}",
                 hint=did_you_mean(token[:40].rstrip("0123456789"), known)
                 + " (for example fsdp256-tp2-pp4-mb2)",
             )
@@ -324,7 +325,7 @@ def parse_strategy(text: str) -> Strategy:
 
 
 def _put_data_parallel(kind: str, first: int, second: int | None, put: object, token: str) -> None:
-    """Spread a data-parallel token over its three fields."""
+    """Return the three fields of a data-parallel token."""
     assert callable(put)
     if kind in ("ddp", "dp"):
         if second is not None:
@@ -342,7 +343,7 @@ def _put_data_parallel(kind: str, first: int, second: int | None, put: object, t
 
 
 def format_strategy(strategy: Strategy) -> str:
-    """Write the canonical spelling: degrees first, then what departs from the defaults."""
+    """Return the canonical text: degrees first, then fields that differ from their defaults."""
     s = strategy
     if s.sharding == "ddp":
         data = f"ddp{s.dp_replicate}"
@@ -373,11 +374,11 @@ def format_strategy(strategy: Strategy) -> str:
     if s.ep > 1:
         parts.append(f"ep{s.ep}")
     parts.append(f"mb{s.micro_batch}")
-    if s.accumulation is not None:
-        parts.append(f"ga{s.accumulation}")
+    if s.num_microbatches is not None:
+        parts.append(f"ga{s.num_microbatches}")
     if s.recompute != "none":
         parts.append("acsel" if s.recompute == "selective" else "acfull")
-    if not s.reshard:
+    if not s.reshard_after_forward:
         parts.append("noreshard")
     if s.prefetch != 1:
         parts.append(f"pf{s.prefetch}")

@@ -1,7 +1,7 @@
-"""How do people write quantities, and how do we print them back?
+"""Quantities with units: reading what users write, printing SI values.
 
-Inside scalewise every number is SI: bytes, seconds, FLOP/s, watts, dollars. Human units exist at
-the edges only, in files, on the command line and in reports, and they pass through this file.
+Inside scalewise every number is SI: bytes, seconds, FLOP/s, watts, dollars. Other units exist only
+in files, on the command line and in reports, and are converted in this file.
 
     parse("80GiB", "bytes")                  # 85899345920.0
     parse("400Gbit/s", "bytes_per_second")   # 50000000000.0
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from scalewise.errors import InputError, did_you_mean
@@ -23,9 +23,12 @@ _DECIMAL = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e
 _BINARY = {"ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40, "pi": 2.0**50}
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
+GIB = float(2**30)
+"""Bytes in a GiB."""
+
 
 class _Kind(NamedTuple):
-    """One kind of quantity: what is accepted, and what the error shows."""
+    """One kind of quantity: accepted units, and examples for errors."""
 
     units: Mapping[str, float]
     """Factor to SI by unit as written; keys are lower case unless `case_matters`."""
@@ -42,7 +45,7 @@ def _scaled(unit: str, prefixes: Mapping[str, float], factor: float = 1.0) -> di
 
 
 def _byte_rates() -> dict[str, float]:
-    """Spell every rate once, because only the case of `b` tells bits from bytes."""
+    """Return all spellings of rates: only the case of `b` distinguishes bits from bytes."""
     spelled: dict[str, float] = {}
     prefixes = {**_DECIMAL, **_BINARY}
     for prefix, value in prefixes.items():
@@ -95,17 +98,17 @@ KINDS: Mapping[str, _Kind] = {
     "count": _Kind(_MANY, "2048, 1k", whole=True),
     "tokens": _Kind({**_MANY, **_scaled("tokens", _MANY)}, "15T, 300B, 1000000", whole=True),
 }
-"""Every kind of quantity `parse` knows, by name."""
+"""All kinds of quantities of `parse`, by name."""
 
 _NUMBER = re.compile(r"([+-]?(?:\d[\d,_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*)", re.DOTALL)
 
 
 def parse(text: str | float, kind: str) -> float:
-    """Read a quantity as people write it.
+    """Parse a quantity with its unit.
 
     Args:
-        text: A number with its unit, such as "80GiB"; a number without one is taken as SI.
-        kind: What is expected, one of the names in `KINDS`.
+        text: A number with its unit, such as "80GiB"; a number without one is SI.
+        kind: Expected kind, one of the names in `KINDS`.
 
     Returns:
         The value in SI: bytes, bytes/s, FLOP/s, seconds, watts, hertz, dollars/hour, or a count.
@@ -114,7 +117,7 @@ def parse(text: str | float, kind: str) -> float:
         InputError: If the unit is of another kind, or the number is negative or not finite.
     """
     if kind not in KINDS:
-        message = f"`{kind}` is no kind of quantity"
+        message = f"unknown kind of quantity `{kind}`"
         raise InputError(message, hint=did_you_mean(kind, KINDS))
     known = KINDS[kind]
     if isinstance(text, str):
@@ -133,7 +136,7 @@ def parse(text: str | float, kind: str) -> float:
 
 
 def parse_count(text: str | float) -> int:
-    """Read a number of things: "2k" is 2000.
+    """Parse a count: "2k" is 2000.
 
     Args:
         text: The count as written.
@@ -150,7 +153,7 @@ def parse_count(text: str | float) -> int:
 def _parse_text(text: str, kind: str, known: _Kind) -> float:
     bare = text.strip()
     if kind == "dollars_per_hour":
-        # The currency may stand before or after the number; neither changes the value.
+        # The currency may precede or follow the number; neither changes the value.
         bare = re.sub(r"(?i)\$|\busd\b", "", bare, count=1).strip()
     match = _NUMBER.fullmatch(bare)
     if match is None:
@@ -176,13 +179,40 @@ def _refused(text: object, kind: str, known: _Kind) -> InputError:
     return InputError(f"`{text}` is not a {_words(kind)}", hint=f"write it as {known.forms}")
 
 
-def _significant(value: float, digits: int = 3) -> str:
-    """Round to significant digits, without exponent and without trailing zeros."""
-    if value == 0:
-        return "0"
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    text = f"{round(value, decimals):.{max(decimals, 0)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+def grouped(value: float, digits: int = 3) -> str:
+    """Print a number to significant digits, with thousands separators: "7,990", "85.6", "1.00"."""
+    if value == 0 or not math.isfinite(value):
+        return str(value) if value else "0"
+    rounded = float(f"{value:.{digits - 1}e}")
+    return f"{rounded:,.{decimals_of(rounded, digits)}f}"
+
+
+def decimals_of(value: float, digits: int = 3) -> int:
+    """Return how many decimals show a number to significant digits: 2 for 1.23, 0 for 7990."""
+    if value == 0 or not math.isfinite(value):
+        return 0
+    return max(digits - 1 - math.floor(math.log10(abs(value))), 0)
+
+
+def format_column(values: Sequence[float | None], digits: int = 3) -> list[str]:
+    """Print the numbers of one column of a table with one number of decimals, "-" for None.
+
+    The smallest number has its significant digits unless the largest would have two more of them,
+    or is 1,000 or more.
+    """
+    sizes = [abs(value) for value in values if value and math.isfinite(value)]
+    decimals = 0
+    if sizes and max(sizes) < 10**digits:
+        decimals = min(decimals_of(min(sizes), digits), decimals_of(max(sizes), digits) + 1)
+
+    def show(value: float | None) -> str:
+        if value is None or not math.isfinite(value):
+            return "-"
+        if not decimals and abs(value) >= 10**digits:
+            return grouped(value, digits)
+        return f"{value:,.{decimals}f}"
+
+    return [show(value) for value in values]
 
 
 def _with_prefix(value: float, steps: tuple[tuple[float, str], ...]) -> str:
@@ -199,7 +229,7 @@ def _with_prefix(value: float, steps: tuple[tuple[float, str], ...]) -> str:
         # 0.9995 of a unit prints as "1", so it belongs to that unit already.
         if abs(value) >= size * 0.9995:
             chosen = (size, unit)
-    return f"{_significant(value / chosen[0])}{chosen[1]}"
+    return f"{grouped(value / chosen[0])}{chosen[1]}"
 
 
 def _steps(unit: str, prefixes: str, base: float = 1e3) -> tuple[tuple[float, str], ...]:
@@ -234,21 +264,21 @@ def format_flops(value: float) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """Print a duration: "12.3 ms", "1.5 s", "3.4 h", "54 days"."""
+    """Print a duration: "12.3 ms", "1.50 s", "3.40 h", "54.0 days"."""
     for size, unit in _LONG_TIMES:
         # "90 s" reads better than "1.5 min": a unit starts at two of it.
         if math.isfinite(value) and abs(value) >= 2 * size:
-            return f"{_significant(value / size)}{unit}"
+            return f"{grouped(value / size)}{unit}"
     return "0 s" if value == 0 else _with_prefix(value, _SHORT_TIMES)
 
 
 def format_watts(value: float) -> str:
-    """Print a power: "620 W", "10.2 kW", "1.4 MW"."""
+    """Print a power: "620 W", "10.2 kW", "1.40 MW"."""
     return _with_prefix(value, _steps("W", " kMG"))
 
 
 def format_joules(value: float) -> str:
-    """Print an energy: "0.38 J", "12.5 kJ", "2.1 GJ"."""
+    """Print an energy: "0.381 J", "12.5 kJ", "2.10 GJ"."""
     return _with_prefix(value, _steps("J", " kMGTP"))
 
 
@@ -258,12 +288,12 @@ def format_energy(value: float) -> str:
 
 
 def format_dollars(value: float) -> str:
-    """Print an amount: "$0.153", "$12.30", "$4,120", "$3.2M"."""
+    """Print an amount: "$0.153", "$12.30", "$4,120", "$3.21M"."""
     sign, size = ("-" if value < 0 else ""), abs(value)
     if not math.isfinite(size):
         return f"{sign}${size}"
     if size < 1:
-        return f"{sign}${_significant(size)}"
+        return f"{sign}${grouped(size)}"
     if size < 999.995:
         return f"{sign}${size:.2f}"
     if size < 999_500:
@@ -272,12 +302,21 @@ def format_dollars(value: float) -> str:
 
 
 def format_count(value: float) -> str:
-    """Print a number of things: "512", "2048", "16.4k", "8.03B", "15T"."""
+    """Print a number of things: "512", "2,048", "16.4k", "8.03B", "15.0T"."""
     if abs(value) < 10_000 and value == int(value):
-        return str(int(value))
+        return f"{int(value):,}"
     return _with_prefix(value, ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "B"), (1e12, "T")))
 
 
-def format_percent(value: float) -> str:
-    """Print a share given as a fraction: 0.4077 is "40.8 %"."""
-    return f"{value * 100:.1f} %"
+def format_percent(value: float, *, sign: bool = False, decimals: int = 1) -> str:
+    """Print a fraction: 0.4077 is "40.8%", never "-0.0%".
+
+    Args:
+        value: The fraction.
+        sign: Print a plus, too.
+        decimals: Digits after the point.
+    """
+    text = f"{100 * value:{'+' if sign else ''},.{decimals}f}"
+    if math.isfinite(value) and not float(text.replace(",", "")):
+        text = text.lstrip("+-")
+    return text + "%"

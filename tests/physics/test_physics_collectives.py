@@ -11,22 +11,19 @@ from hypothesis import strategies as st
 from scalewise.physics.collectives import (
     ALGORITHMS,
     CALL_SECONDS,
-    FLAT_DOMAINS,
     NVLS_LATENCY,
     NVLS_RANKS,
     NVLS_SHARE,
     PROTOCOLS,
-    Links,
+    all_gather_seconds,
     all_reduce_seconds,
-    gather_seconds,
-    placement,
-    ring_bandwidth,
-    send_seconds,
-    wire_rate,
+    p2p_seconds,
 )
+from scalewise.physics.links import FLAT_DOMAINS, Links, placement, ring_bandwidth, wire_rate
 from toys import one
 
 MICRO = 1e-6
+NO, YES = np.array([False]), np.array([True])
 
 
 def links(**changes):
@@ -36,7 +33,7 @@ def links(**changes):
         scale_out=np.array([50e9]),
         hop_seconds=np.array([0.0]),
         call_seconds=np.array([0.0]),
-        in_switch=0.0,
+        nvls=0.0,
     )
     return replace(plain, **changes)
 
@@ -105,14 +102,14 @@ def test_all_reduce_latencies_of_nccl(
     ],
 )
 def test_gather_latency_is_one_pass_of_the_ring(ranks, protocol, expected):
-    time = gather_seconds(0.0, group(ranks), forced(protocol=protocol))
+    time = all_gather_seconds(0.0, group(ranks), forced(protocol=protocol))
     assert micros(time) == pytest.approx(expected, rel=1e-9)
 
 
 def test_nic_latency_counts_per_hop_and_twice_for_simple():
     for protocol, times in (("ll", 1.0), ("ll128", 1.0), ("simple", 2.0)):
-        without = gather_seconds(0.0, group(64), forced(protocol=protocol))
-        with_nic = gather_seconds(0.0, group(64), forced(protocol=protocol, hop_seconds=5e-6))
+        without = all_gather_seconds(0.0, group(64), forced(protocol=protocol))
+        with_nic = all_gather_seconds(0.0, group(64), forced(protocol=protocol, hop_seconds=5e-6))
         # 8 nodes: 7 hops of a ring cross the network.
         assert one(with_nic) - one(without) == pytest.approx(7 * 5e-6 * times, rel=1e-9)
 
@@ -120,14 +117,14 @@ def test_nic_latency_counts_per_hop_and_twice_for_simple():
 def test_fabric_constant_counts_once_and_only_when_crossed():
     fabric = forced(protocol="ll", call_seconds=50e-6)
     plain = forced(protocol="ll")
-    for time in (gather_seconds, all_reduce_seconds):
+    for time in (all_gather_seconds, all_reduce_seconds):
         crossing = one(time(0.0, group(16), fabric)) - one(time(0.0, group(16), plain))
         assert crossing == pytest.approx(50e-6, rel=1e-9)
         assert one(time(0.0, group(8), fabric)) == one(time(0.0, group(8), plain))
 
 
 def test_latency_factor_scales_the_hops_but_not_the_base():
-    time = gather_seconds(0.0, group(16), forced(protocol="simple", latency_factor=0.5))
+    time = all_gather_seconds(0.0, group(16), forced(protocol="simple", latency_factor=0.5))
     assert micros(time) == pytest.approx(8.4 + 0.5 * (14 * 3.4 + 14.0), rel=1e-9)
 
 
@@ -145,7 +142,7 @@ def test_latency_factor_scales_the_hops_but_not_the_base():
 def test_ring_bandwidth_by_placement_and_protocol(ranks, stride, rate, protocol, share):
     place, wires = group(ranks, stride), forced(protocol=protocol)
     moved = 1e12 * (ranks - 1) / ranks
-    time = one(gather_seconds(1e12, place, wires)) - one(gather_seconds(0.0, place, wires))
+    time = one(all_gather_seconds(1e12, place, wires)) - one(all_gather_seconds(0.0, place, wires))
     assert time == pytest.approx(moved / (rate * share), rel=1e-9)
     # A ring all-reduce passes twice.
     wires = forced("ring", protocol)
@@ -156,19 +153,19 @@ def test_ring_bandwidth_by_placement_and_protocol(ranks, stride, rate, protocol,
 def test_nccl_takes_the_fastest_protocol():
     for size in (1e2, 1e4, 1e6, 1e8, 1e10):
         by_protocol = [
-            one(gather_seconds(size, group(64), forced(protocol=name))) for name in PROTOCOLS
+            one(all_gather_seconds(size, group(64), forced(protocol=name))) for name in PROTOCOLS
         ]
-        assert one(gather_seconds(size, group(64), forced())) == min(by_protocol)
+        assert one(all_gather_seconds(size, group(64), forced())) == min(by_protocol)
     # LL wins small messages, Simple large ones.
-    small = one(gather_seconds(1e2, group(64), forced()))
-    assert small == one(gather_seconds(1e2, group(64), forced(protocol="ll")))
-    large = one(gather_seconds(1e10, group(64), forced()))
-    assert large == one(gather_seconds(1e10, group(64), forced(protocol="simple")))
+    small = one(all_gather_seconds(1e2, group(64), forced()))
+    assert small == one(all_gather_seconds(1e2, group(64), forced(protocol="ll")))
+    large = one(all_gather_seconds(1e10, group(64), forced()))
+    assert large == one(all_gather_seconds(1e10, group(64), forced(protocol="simple")))
 
 
 def test_gather_latency_grows_with_ranks_and_tree_latency_with_their_logarithm():
     def gather(ranks):
-        return micros(gather_seconds(0.0, group(ranks), forced()))
+        return micros(all_gather_seconds(0.0, group(ranks), forced()))
 
     def reduce(ranks):
         return micros(all_reduce_seconds(0.0, group(ranks), forced()))
@@ -203,10 +200,10 @@ def test_placement(ranks, stride, domain, per_domain, domains):
 
 
 def test_a_group_of_one_is_free():
-    for time in (gather_seconds, all_reduce_seconds):
+    for time in (all_gather_seconds, all_reduce_seconds):
         assert one(time(1e9, group(1), forced(call_seconds=1.0))) == 0.0
     mixed = placement(np.array([1.0, 8.0]), 1.0, 8.0)
-    times = np.asarray(gather_seconds(np.array([1e9, 1e9]), mixed, forced()))
+    times = np.asarray(all_gather_seconds(np.array([1e9, 1e9]), mixed, forced()))
     assert times[0] == 0.0
     assert times[1] > 1e9 * 7 / 8 / 400e9
 
@@ -230,12 +227,12 @@ def test_ring_bandwidth_of_a_lone_rank_is_finite():
 
 def test_pat_is_logarithmic_in_nodes_but_linear_in_ranks():
     # 64 ranks on 8 nodes: base 8, 3 rounds of 14 / 3.5, 2.8 per rank.
-    latency = gather_seconds(0.0, group(64), forced("pat"))
+    latency = all_gather_seconds(0.0, group(64), forced("pat"))
     assert micros(latency) == pytest.approx(8.0 + 3 * 4.0 + 64 * 2.8, rel=1e-9)
-    with_nic = gather_seconds(0.0, group(64), forced("pat", hop_seconds=5e-6))
+    with_nic = all_gather_seconds(0.0, group(64), forced("pat", hop_seconds=5e-6))
     assert one(with_nic) - one(latency) == pytest.approx(3 * 2 * 5e-6, rel=1e-9)
     # 0.75 of the ring's bandwidth.
-    time = one(gather_seconds(1e12, group(64), forced("pat"))) - one(latency)
+    time = one(all_gather_seconds(1e12, group(64), forced("pat"))) - one(latency)
     assert time == pytest.approx(1e12 * 63 / 64 / (0.75 * 400e9), rel=1e-9)
 
 
@@ -245,17 +242,19 @@ def test_hierarchical_gather_by_hand():
     wires = forced("hierarchical", "simple")
     across = 8.4e-6 + CALL_SECONDS + 7 * 14e-6 + 1e9 / 8 * 7 / 8 / 50e9
     inside = 8.4e-6 + CALL_SECONDS + 7 * 3.4e-6 + 1e9 * 7 / 8 / 400e9
-    assert one(gather_seconds(1e9, group(64), wires)) == pytest.approx(across + inside, rel=1e-9)
+    assert one(all_gather_seconds(1e9, group(64), wires)) == pytest.approx(
+        across + inside, rel=1e-9
+    )
     # In one domain, and with one rank per domain, it is an ordinary ring.
     for ranks, stride in ((8, 1), (8, 8)):
         place = group(ranks, stride)
-        ring = one(gather_seconds(1e9, place, forced("ring", "simple")))
-        assert one(gather_seconds(1e9, place, wires)) == pytest.approx(ring, rel=1e-12)
+        ring = one(all_gather_seconds(1e9, place, forced("ring", "simple")))
+        assert one(all_gather_seconds(1e9, place, wires)) == pytest.approx(ring, rel=1e-12)
 
 
 def test_hierarchical_latency_does_not_grow_with_ranks_per_node():
-    flat = one(gather_seconds(0.0, group(2048), forced("ring")))
-    assert one(gather_seconds(0.0, group(2048), forced("hierarchical"))) < flat / 2
+    flat = one(all_gather_seconds(0.0, group(2048), forced("ring")))
+    assert one(all_gather_seconds(0.0, group(2048), forced("hierarchical"))) < flat / 2
 
 
 def test_tree_bandwidth():
@@ -301,7 +300,7 @@ def test_all_reduce_takes_the_best_of_ring_and_tree():
 
 
 def test_in_switch_reduction_inside_one_domain():
-    switch = links(in_switch=1.0)
+    switch = links(nvls=1.0)
     # Small: ring LL on 8 ranks is faster than the switch (DGX H100: 13 to 17 us).
     assert micros(all_reduce_seconds(0.0, group(8), switch)) == pytest.approx(6.6 + 14 * 0.6)
     # Large: the switch, whose rate does not depend on the ranks.
@@ -314,13 +313,13 @@ def test_in_switch_reduction_inside_one_domain():
     few, ring = group(int(NVLS_RANKS)), one(all_reduce_seconds(size, group(8), forced("ring")))
     assert one(all_reduce_seconds(size, few, switch)) == one(all_reduce_seconds(size, few, links()))
     assert one(all_reduce_seconds(size, group(8), links())) == ring > expected
-    asked = replace(forced("ring"), in_switch=1.0)
+    asked = replace(forced("ring"), nvls=1.0)
     assert one(all_reduce_seconds(size, group(8), asked)) == ring
 
 
 def test_in_switch_reduction_of_eight_h100():
     # 480 GB/s of bus bandwidth where the ring reaches 371.
-    h100 = links(in_switch=1.0, scale_up=np.array([371e9]))
+    h100 = links(nvls=1.0, scale_up=np.array([371e9]))
     seconds = one(all_reduce_seconds(1e11, group(8), h100))
     assert 1e11 * 2.0 * 7 / 8 / seconds == pytest.approx(480e9, rel=0.01)
 
@@ -330,7 +329,7 @@ def test_in_switch_reduction_over_several_domains(nodes, rate):
     # Inside as before; between domains a tree, 20.9 us per network hop up and down. Every byte
     # goes up and down the wire, except on two domains, where each direction carries half.
     place, size = group(8 * nodes), 1e9
-    switch = all_reduce_seconds(size, place, links(in_switch=1.0))
+    switch = all_reduce_seconds(size, place, links(nvls=1.0))
     hops = 2 * math.log2(nodes) * 20.9e-6
     expected = NVLS_LATENCY + CALL_SECONDS + hops + size / rate
     without = one(all_reduce_seconds(size, place, links()))
@@ -340,29 +339,29 @@ def test_in_switch_reduction_over_several_domains(nodes, rate):
 
 def test_the_fabric_takes_only_so_many_messages():
     # 63 steps of at least 10 us each, in place of the time of their bytes.
-    plain, slow = forced(protocol="simple"), forced(protocol="simple", step_seconds=10e-6)
-    none = one(gather_seconds(0.0, group(64), plain))
-    assert one(gather_seconds(0.0, group(64), slow)) - none == pytest.approx(630e-6, rel=1e-9)
-    assert one(gather_seconds(1e6, group(64), slow)) - none == pytest.approx(630e-6, rel=1e-9)
-    large = one(gather_seconds(1e9, group(64), plain))
-    assert one(gather_seconds(1e9, group(64), slow)) == large
+    plain, slow = forced(protocol="simple"), forced(protocol="simple", ring_step_seconds=10e-6)
+    none = one(all_gather_seconds(0.0, group(64), plain))
+    assert one(all_gather_seconds(0.0, group(64), slow)) - none == pytest.approx(630e-6, rel=1e-9)
+    assert one(all_gather_seconds(1e6, group(64), slow)) - none == pytest.approx(630e-6, rel=1e-9)
+    large = one(all_gather_seconds(1e9, group(64), plain))
+    assert one(all_gather_seconds(1e9, group(64), slow)) == large
     # Inside a domain there is no fabric.
-    inside = one(gather_seconds(0.0, group(8), plain))
-    assert one(gather_seconds(0.0, group(8), slow)) == inside
+    inside = one(all_gather_seconds(0.0, group(8), plain))
+    assert one(all_gather_seconds(0.0, group(8), slow)) == inside
 
 
 def test_gathers_ignore_a_forced_tree():
     # There is no tree for them.
-    assert one(gather_seconds(1e6, group(64), forced("tree"))) == one(
-        gather_seconds(1e6, group(64), forced("ring"))
+    assert one(all_gather_seconds(1e6, group(64), forced("tree"))) == one(
+        all_gather_seconds(1e6, group(64), forced("ring"))
     )
 
 
 def test_send():
     wires = links(hop_seconds=5e-6, call_seconds=50e-6)
-    inside = one(send_seconds(400e6, wires, 0.0))
+    inside = one(p2p_seconds(400e6, wires, NO))
     assert micros(inside) == pytest.approx(8.4 + 3.4 + 1000.0, rel=1e-9)
-    across = one(send_seconds(50e6, wires, 1.0))
+    across = one(p2p_seconds(50e6, wires, YES))
     assert micros(across) == pytest.approx(8.4 + 14.0 + 50.0 + 2 * 5.0 + 1000.0, rel=1e-9)
 
 
@@ -377,7 +376,7 @@ RATES_AND_DELAYS = (
     "hop_seconds",
     "call_seconds",
     "net_overhead",
-    "step_seconds",
+    "ring_step_seconds",
 )
 
 
@@ -389,13 +388,13 @@ def any_links(draw):
         hop_seconds=np.array([draw(delays)]),
         call_seconds=np.array([draw(delays)]),
         net_overhead=draw(delays),
-        step_seconds=draw(delays),
+        ring_step_seconds=draw(delays),
         congestion=draw(st.floats(0.0, 1.0)),
         rail_scaling=draw(st.floats(0.0, 1.0)),
         latency_factor=draw(st.floats(0.1, 3.0)),
         protocol=draw(st.sampled_from((-1.0, 0.0, 1.0, 2.0))),
         algorithm=draw(st.sampled_from((-1.0, 0.0, 1.0, 2.0, 3.0))),
-        in_switch=draw(st.sampled_from((0.0, 1.0))),
+        nvls=draw(st.sampled_from((0.0, 1.0))),
     )
 
 
@@ -408,10 +407,10 @@ def any_group(draw):
 
 def all_times(size, place, wires):
     return (
-        one(gather_seconds(size, place, wires)),
+        one(all_gather_seconds(size, place, wires)),
         one(all_reduce_seconds(size, place, wires)),
-        one(send_seconds(size, wires, 0.0)),
-        one(send_seconds(size, wires, 1.0)),
+        one(p2p_seconds(size, wires, NO)),
+        one(p2p_seconds(size, wires, YES)),
     )
 
 
@@ -437,5 +436,5 @@ def test_more_bytes_never_take_less_time(size, place, wires, factor):
 
 @given(sizes, st.integers(1, 512), st.integers(2, 32), any_links())
 def test_a_larger_gather_is_never_faster(size, ranks, factor, wires):
-    small = one(gather_seconds(size, group(ranks), wires))
-    assert small <= one(gather_seconds(size, group(ranks * factor), wires)) * (1.0 + 1e-12)
+    small = one(all_gather_seconds(size, group(ranks), wires))
+    assert small <= one(all_gather_seconds(size, group(ranks * factor), wires)) * (1.0 + 1e-12)

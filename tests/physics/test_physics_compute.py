@@ -100,9 +100,9 @@ def test_products_gain_from_a_higher_rate(m, n, k, rate, units, factor):
 def test_attention():
     # Twice the half sequence: the rate is reached to two thirds.
     half = ATTENTION_HALF_SEQUENCE
-    assert attention_seconds(1e12, rate=1e14, sequence=2.0 * half) == pytest.approx(0.015)
-    assert attention_seconds(1e12, rate=1e14, sequence=half) == pytest.approx(0.02)
-    assert attention_seconds(1e12, rate=1e14, sequence=1e12) == pytest.approx(0.01)
+    assert attention_seconds(1e12, rate=1e14, seq_len=2.0 * half) == pytest.approx(0.015)
+    assert attention_seconds(1e12, rate=1e14, seq_len=half) == pytest.approx(0.02)
+    assert attention_seconds(1e12, rate=1e14, seq_len=1e12) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,7 @@ def test_waiting_in_a_collective_is_far_from_idle():
     # H100s under FSDP draw 5.87 % less when 37.22 % of the throughput is lost to exposed
     # communication (arXiv 2411.13055).
     busy = device_watts({"gemm": 1.0}, 1.0, idle=70.0, cap=700.0)
-    lost = device_watts(
-        {"gemm": 1.0 - 0.3722, "data_parallel_gather": 0.3722}, 1.0, idle=70.0, cap=700.0
-    )
+    lost = device_watts({"gemm": 1.0 - 0.3722, "dp_all_gather": 0.3722}, 1.0, idle=70.0, cap=700.0)
     assert 1.0 - lost / busy == pytest.approx(0.0587, abs=0.01)
 
 

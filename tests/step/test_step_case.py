@@ -1,95 +1,60 @@
-"""The bridge from nouns to physics: which number ends up where."""
+"""Cases: parts that can be joined and changed, and what follows from a split."""
 
-import msgspec
 import numpy as np
-import pytest
 
-from scalewise.cluster import Fabric
-from scalewise.step.case import Case, clock
-from toys import case_of, one, toy_cluster, toy_model, toy_stack, toy_workload
+from scalewise.step.case import Case
+from toys import case_of, toy_model
 
 
-def test_shapes_of_the_model():
-    case = case_of("fsdp8")
-    assert one(case.query) == 1024.0
-    assert one(case.key_value) == 256.0
-    assert one(case.span) == 500.0
-    assert one(case.layer_params) == 15_206_400.0
-    assert one(case.embedding_params) == one(case.head_params) == 32_768_000.0
-    assert one(case_of("fsdp8", model=toy_model(tied=True)).head_params) == 0.0
-
-
-def test_rates_by_precision():
-    case = case_of("fsdp8", "fsdp8-fp8", stack=toy_stack(gemm=0.5, attention_backward=0.5))
-    assert case.peak.tolist() == [100e12, 200e12]
-    assert case.rate.tolist() == [50e12, 100e12]
-    assert case.rate16.tolist() == [50e12, 50e12]
-    assert case.matmul_bytes.tolist() == [2.0, 1.0]
-    # Attention stays in 16 bits: the chip does 1.0 forward and 0.5 backward, the stack half of it.
-    assert case.attention_forward_rate.tolist() == [100e12, 100e12]
-    assert case.attention_backward_rate.tolist() == [25e12, 25e12]
-
-
-def test_links_after_efficiencies():
-    fabric = Fabric(name="tin", hop_seconds=1e-6, call_seconds=2e-6, efficiency=0.5)
-    cluster = toy_cluster(16, fabric=fabric, oversubscription=4.0, tier_size=8, host="amd")
-    case = case_of("fsdp16", cluster=cluster)
-    assert one(case.scale_up) == 100e9
-    assert one(case.scale_out) == 10e9 * 0.5 / 4.0
-    assert one(case.hop_seconds) == 1e-6
-    assert one(case.call_seconds) == 2e-6
-    assert one(case.domains) == 4.0
-    # NCCL's host overhead per ring step: 2 us on AMD, 1 us on Intel.
-    assert one(case.net_overhead) == 2e-6
-    assert one(case_of("fsdp8", cluster=toy_cluster(host="intel")).net_overhead) == 1e-6
-
-
-@pytest.mark.parametrize(("cap", "share"), [(None, 1.0), (300.0, 1.0), (180.0, 0.757858283255199)])
-def test_clock_under_a_power_cap(cap, share):
-    assert clock(toy_cluster(power_cap_watts=cap)) == pytest.approx(share, rel=1e-12)
-
-
-def test_clock_without_published_power():
-    chip = msgspec.structs.replace(toy_cluster().accelerator, tdp_watts=None, idle_watts=None)
-    assert clock(toy_cluster(accelerator=chip)) == 1.0
-
-
-def test_strategy_columns():
-    case = case_of(
-        "fsdp8", "fsdp4-tp2", "fsdp4-tp2-nosp", "fsdp2-pp4-v2", "fsdp2-pp4-zbh1", "fsdp2-pp4-gpipe",
-        "fsdp4-cp2ag", "fsdp8-reducebf16",
-        model=toy_model(layers=16),
-    )  # fmt: skip
-    # Sequence parallelism needs something to split.
-    assert case.sequence_parallel.tolist() == [0, 1, 0, 0, 0, 0, 0, 0]
-    assert case.schedule.tolist() == [1, 1, 1, 1, 2, 0, 1, 1]
-    assert case.chunks.tolist() == [1, 1, 1, 2, 1, 1, 1, 1]
-    assert case.cp_ring.tolist() == [1, 1, 1, 1, 1, 1, 0, 1]
-    assert case.reduce_bytes.tolist() == [4, 4, 4, 4, 4, 4, 4, 2]
-    assert case.micro_steps.tolist() == [2, 4, 4, 8, 8, 8, 4, 2]
-    assert case.middle_layers.tolist() == [16, 16, 16, 4, 4, 4, 16, 16]
-
-
-def test_a_batch_that_is_too_small_is_one_micro_step():
-    case = case_of("fsdp8-mb8", workload=toy_workload(global_batch=16))
-    assert one(case.micro_steps) == 1.0
-
-
-def test_stage_sizes_do_not_depend_on_the_neighbours():
-    alone = case_of("pp2", cluster=toy_cluster(2))
-    for other in ("first131072", "first131072-last5", "pp4194304", "pp2-first131072"):
-        beside = case_of(other, "pp2", cluster=toy_cluster(2))
-        for name in ("first_layers", "middle_layers", "last_layers"):
-            assert getattr(beside, name)[1] == one(getattr(alone, name))
+def test_tokens_per_rank():
+    case = case_of("fsdp8-mb2", "fsdp4-cp2-mb2")
+    assert case.tokens.tolist() == [2000.0, 1000.0]
 
 
 def test_join_and_change():
     first, second = case_of("fsdp8", "ddp8"), case_of("fsdp4-tp2", model=toy_model(layers=7))
     joined = Case.join([first, second])
     assert len(joined) == 3
-    assert joined.layers.tolist() == [4.0, 4.0, 7.0]
-    assert joined.tp.tolist() == [1.0, 1.0, 2.0]
+    assert joined.shape.layers.tolist() == [4.0, 4.0, 7.0]
+    assert joined.split.tp.tolist() == [1.0, 1.0, 2.0]
     changed = joined.changed(contention=np.array([0.0, 0.1, 0.2]))
-    assert changed.contention.tolist() == [0.0, 0.1, 0.2]
-    assert joined.contention.tolist() == [0.5, 0.5, 0.5]
-    assert changed.layers is joined.layers
+    assert changed.habits.contention.tolist() == [0.0, 0.1, 0.2]
+    assert joined.habits.contention.tolist() == [0.5, 0.5, 0.5]
+    assert changed.shape.layers is joined.shape.layers
+
+
+def test_masks_of_a_split():
+    split = case_of(
+        "ddp8", "zero1x8", "zero2x8", "fsdp8-acsel", "fsdp4-tp2-acfull", "fsdp2-pp4-v2",
+        "fsdp2-pp4-gpipe", "fsdp2-pp4-zbh1", "fsdp2-pp4-zbv", "fsdp8-gpipe",
+        model=toy_model(layers=16),
+    ).split  # fmt: skip
+    assert split.ddp.tolist() == [True] + [False] * 9
+    assert split.shards_optimizer.tolist() == [False] + [True] * 9
+    assert split.shards_gradients.tolist() == [False, False] + [True] * 8
+    assert split.fully_sharded.tolist() == [False] * 3 + [True] * 7
+    assert split.recomputes_some.nonzero()[0].tolist() == [3]
+    assert split.recomputes_all.nonzero()[0].tolist() == [4]
+    assert split.sp.tolist() == [1, 1, 1, 1, 2, 1, 1, 1, 1, 1]
+    assert split.pipelined.nonzero()[0].tolist() == [5, 6, 7, 8]
+    assert split.interleaved.nonzero()[0].tolist() == [5]
+    # A schedule without stages is none.
+    assert split.gpipe.nonzero()[0].tolist() == [6]
+    assert split.zero_bubble.nonzero()[0].tolist() == [7, 8]
+    assert split.zb_v.nonzero()[0].tolist() == [8]
+    # ZB-V has embedding and head on one stage.
+    assert split.split_ends.nonzero()[0].tolist() == [5, 6, 7]
+
+
+def test_context_parallel_ranks_shard_too():
+    assert case_of("fsdp4-cp2", "hsdp2x4").split.shards.tolist() == [8.0, 4.0]
+
+
+def test_columns_of_a_case_can_be_taken_and_built_again():
+    case = case_of("fsdp8", "fsdp4-tp2", "ddp8")
+    row = case.take(np.array([1]))
+    assert len(row) == 1
+    assert row.split.tp.tolist() == [2.0]
+    again = Case.of_columns(case.columns())
+    for name, column in case.columns().items():
+        assert again.columns()[name] is column

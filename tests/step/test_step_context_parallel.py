@@ -1,14 +1,12 @@
 """Context parallelism: keys and values under attention, by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from scalewise.physics.collectives import CALL_SECONDS, gather_seconds
+from scalewise.physics.collectives import CALL_SECONDS, all_gather_seconds
 from scalewise.step.context_parallel import layer_seconds
-from scalewise.step.groups import context_group, links
-from scalewise.step.layers import layer_compute
+from scalewise.step.groups import context_group
+from scalewise.step.kernels import layer_kernels
 from toys import case_of, one
 
 # Keys and values of 250 tokens: 2 x 2 bytes x 256; a Simple message inside a domain at 100 GB/s.
@@ -17,50 +15,47 @@ HOP = CALL_SECONDS + (8.4 + 3.4) * 1e-6 + LOCAL / 100e9
 
 
 def seconds(spelling, *, attention=None):
-    """(load, forward, backward) of one layer; attention of both directions may be replaced."""
+    """(all, forward, backward) of one layer; attention of both directions may be replaced."""
     case = case_of(spelling)
-    layer = layer_compute(case)
+    kernels = layer_kernels(case)
+    forward, backward = kernels.attention_forward, kernels.attention_backward
     if attention is not None:
-        layer = replace(
-            layer,
-            attention_forward=np.array([attention]),
-            attention_backward=np.array([attention]),
-        )
-    return [one(part) for part in layer_seconds(case, layer)]
+        forward = backward = np.array([attention])
+    return [one(part) for part in layer_seconds(case, forward, backward)]
 
 
-def test_ring_with_nothing_to_hide_behind():
+def test_ring_with_nothing_to_overlap():
     # Three hops forward, and twice the bytes backward.
     assert seconds("fsdp2-cp4", attention=0.0) == pytest.approx([9 * HOP, 3 * HOP, 6 * HOP])
 
 
-def test_ring_hides_behind_attention():
-    load, forward, backward = seconds("fsdp2-cp4", attention=1.0)
+def test_ring_overlaps_attention():
+    everything, forward, backward = seconds("fsdp2-cp4", attention=1.0)
     assert (forward, backward) == (0.0, 0.0)
-    assert load == pytest.approx(9 * HOP)
-    # A quarter of the attention is one block: half a hop of it hides half.
+    assert everything == pytest.approx(9 * HOP)
+    # A quarter of the attention is one block: half a hop of it overlaps half.
     _, forward, backward = seconds("fsdp2-cp4", attention=4 * HOP / 2)
     assert forward == pytest.approx(3 * HOP / 2)
     assert backward == pytest.approx(3 * 1.5 * HOP)
 
 
 def test_recompute_sends_again():
-    load, forward, backward = seconds("fsdp2-cp4-acfull", attention=0.0)
-    assert [load, forward, backward] == pytest.approx([12 * HOP, 3 * HOP, 9 * HOP])
+    everything, forward, backward = seconds("fsdp2-cp4-acfull", attention=0.0)
+    assert [everything, forward, backward] == pytest.approx([12 * HOP, 3 * HOP, 9 * HOP])
 
 
 def test_all_gather_is_exposed():
     case = case_of("fsdp2-cp4ag")
-    gather = one(gather_seconds(np.array([4.0 * LOCAL]), context_group(case), links(case)))
+    gather = one(all_gather_seconds(np.array([4.0 * LOCAL]), context_group(case.split), case.links))
     assert seconds("fsdp2-cp4ag", attention=1.0) == pytest.approx([3 * gather, gather, 2 * gather])
 
 
 def test_tensor_parallelism_splits_keys_and_values():
-    load, _, _ = seconds("fsdp1-tp2-cp4", attention=0.0)
+    everything, _, _ = seconds("fsdp1-tp2-cp4", attention=0.0)
     message = LOCAL / 2
     # Ranks 2 apart: four of them span two domains of 4, so messages cross the network.
     hop = CALL_SECONDS + (8.4 + 14.0) * 1e-6 + message / 10e9
-    assert load == pytest.approx(9 * hop)
+    assert everything == pytest.approx(9 * hop)
 
 
 def test_alone_nothing_is_communicated():

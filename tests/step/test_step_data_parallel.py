@@ -1,38 +1,37 @@
-"""Data parallelism: what travels, what hides, by hand."""
+"""Data parallelism: what travels, what overlaps, by hand."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from scalewise.physics.collectives import all_reduce_seconds, gather_seconds
+from scalewise.physics.collectives import all_gather_seconds, all_reduce_seconds
 from scalewise.step.data_parallel import (
-    beside_backward,
-    block_traffic,
-    hidden_behind,
-    hidden_tail,
+    backward_critical_path,
+    exposed_last_reduce,
+    last_reduce_overlaps,
+    layer_traffic,
+    once_per_step,
     overlapped,
-    passing_backward,
-    step_load,
-    tail_hides,
+    overlapped_backward,
 )
-from scalewise.step.groups import gradient_group, links, replica_group, shard_group
+from scalewise.step.groups import gradient_group, replica_group, shard_group
 from toys import EDGE_PARAMS, LAYER_PARAMS, case_of, one, toy_cluster, toy_model, toy_stack
 
 
 def gather(case, size, group=shard_group):
-    return one(gather_seconds(np.array([float(size)]), group(case), links(case)))
+    return one(all_gather_seconds(np.array([float(size)]), group(case.split), case.links))
 
 
 def reduce(case, size, group):
-    return one(all_reduce_seconds(np.array([float(size)]), group(case), links(case)))
+    return one(all_reduce_seconds(np.array([float(size)]), group(case.split), case.links))
 
 
 @pytest.mark.parametrize(
     ("spelling", "communication", "expected", "exposed"),
     [
         ("fsdp8", 0.0, 10.0, 0.0),
-        ("fsdp8", 4.0, 12.0, 0.0),  # half of what hides slows the compute
+        ("fsdp8", 4.0, 12.0, 0.0),  # half of what overlaps slows the compute
         ("fsdp8", 10.0, 15.0, 0.0),
         ("fsdp8", 14.0, 15.0, 0.0),
         ("fsdp8", 30.0, 30.0, 15.0),  # more communication than compute
@@ -43,9 +42,9 @@ def reduce(case, size, group):
 )
 def test_overlap(spelling, communication, expected, exposed):
     case = case_of(spelling)  # contention 0.5
-    gather = np.array([1.0])
-    block, shown = overlapped(case, np.array([10.0]), np.array([communication]), gather)
-    assert one(block) == expected
+    ten, gather = np.array([10.0]), np.array([1.0])
+    slowed, shown = overlapped(case, ten, np.array([communication]), gather)
+    assert one(ten + slowed + shown) == expected
     assert one(shown) == pytest.approx(exposed)
 
 
@@ -53,32 +52,33 @@ def test_overlap(spelling, communication, expected, exposed):
     ("spelling", "expected"), [("fsdp8-pf0", 12.0), ("fsdp8-pf0-nodpoverlap", 14.0)]
 )
 def test_reductions_need_no_prefetch_where_backward_gathers_nothing(spelling, expected):
-    block, _ = overlapped(case_of(spelling), np.array([10.0]), np.array([4.0]), np.array([0.0]))
-    assert one(block) == expected
+    ten, four, none = np.array([10.0]), np.array([4.0]), np.array([0.0])
+    slowed, exposed = overlapped(case_of(spelling), ten, four, none)
+    assert one(ten + slowed + exposed) == expected
 
 
 def test_only_the_ends_of_a_pipeline_hold_embedding_or_head():
     # Untied: 32.8 M parameters on either end; learned positions make the first end larger.
-    alone, staged = block_traffic(case_of("fsdp8")), case_of("fsdp2-pp4")
-    assert one(alone.first_gather) == one(alone.first_reduce) == 0.0
-    assert one(alone.root_gather) == pytest.approx(gather(case_of("fsdp8"), 4 * EDGE_PARAMS))
-    ends = block_traffic(staged)
-    assert one(ends.root_gather) == pytest.approx(gather(staged, 2 * EDGE_PARAMS))
-    assert one(ends.first_gather) == one(ends.root_gather)
+    alone, staged = layer_traffic(case_of("fsdp8")), case_of("fsdp2-pp4")
+    assert one(alone.first_all_gather) == one(alone.first_reduce) == 0.0
+    assert one(alone.root_all_gather) == pytest.approx(gather(case_of("fsdp8"), 4 * EDGE_PARAMS))
+    ends = layer_traffic(staged)
+    assert one(ends.root_all_gather) == pytest.approx(gather(staged, 2 * EDGE_PARAMS))
+    assert one(ends.first_all_gather) == one(ends.root_all_gather)
     assert one(ends.first_reduce) == one(ends.root_reduce)
 
 
 def test_a_v_shaped_pipeline_has_both_ends_on_one_stage():
     case = case_of("fsdp2-pp2-zbv")
-    traffic = block_traffic(case)
-    assert one(traffic.root_gather) == pytest.approx(gather(case, 4 * EDGE_PARAMS))
-    assert one(traffic.first_gather) == 0.0
+    traffic = layer_traffic(case)
+    assert one(traffic.root_all_gather) == pytest.approx(gather(case, 4 * EDGE_PARAMS))
+    assert one(traffic.first_all_gather) == 0.0
 
 
 @pytest.mark.parametrize(
     ("spelling", "follows"),
     [
-        ("zero2x8", True),  # no gather waits behind the last reduction
+        ("zero2x8", True),  # no all-gather waits behind the last reduction
         ("zero2x8-nodpoverlap", False),
         ("fsdp8", False),
         ("fsdp4-pp2", False),
@@ -86,102 +86,105 @@ def test_a_v_shaped_pipeline_has_both_ends_on_one_stage():
         ("zero1x8", False),
     ],
 )
-def test_the_last_reduction_may_run_beside_the_next_micro_step(spelling, follows):
+def test_the_last_reduction_may_overlap_the_next_micro_batch(spelling, follows):
     case = case_of(spelling)
-    assert bool(tail_hides(case, block_traffic(case))[0]) is follows
+    assert bool(last_reduce_overlaps(case, layer_traffic(case))[0]) is follows
 
 
-def test_gradients_reduced_once_find_only_the_last_backward_to_hide_behind():
-    # 8 micro steps; a reduction of 4 s each spread over them is 32 s beside one backward of 10 s.
+def test_gradients_reduced_once_overlap_only_the_last_backward():
+    # 8 micro-batches; a reduction of 4 s each spread over them is 32 s beside one backward of 10 s.
     stack = toy_stack(reduce_every_micro_step=False)
     case, ten = case_of("zero2x2", stack=stack), np.array([10.0])
-    steps = one(case.micro_steps)
-    traffic = replace(block_traffic(case), reduce=ten * 0.4, backward=ten * 0.4)
-    block, shown = beside_backward(case, ten, traffic)
-    assert one(shown) == pytest.approx((4.0 * steps - 15.0) / steps)  # contention 0.5
-    assert one(block) == pytest.approx(((steps - 1.0) * 10.0 + 4.0 * steps) / steps)
+    n = one(case.split.num_microbatches)
+    traffic = replace(layer_traffic(case), reduce=ten * 0.4, backward=ten * 0.4)
+    slowed, exposed = overlapped_backward(case, ten, traffic)
+    block = ten + slowed + exposed
+    assert one(exposed) == pytest.approx((4.0 * n - 15.0) / n)  # contention 0.5
+    assert one(block) == pytest.approx(((n - 1.0) * 10.0 + 4.0 * n) / n)
 
 
-def test_a_hidden_tail_is_exposed_once_per_step():
-    case = case_of("zero2x2")  # 8 micro steps, contention 0.5
-    traffic = block_traffic(case)
+def test_an_overlapped_tail_is_exposed_once_per_step():
+    case = case_of("zero2x2")  # 8 micro-batches, contention 0.5
+    traffic = layer_traffic(case)
     reduce, root = one(traffic.reduce), one(traffic.root_reduce)
     long = np.array([100.0])
     four, roots, head = np.array([4.0]), np.array([root]), np.array([0.0])
-    layer, edge, slowed = hidden_tail(case, traffic, four, long, long, roots, head)
-    steps = one(case.micro_steps)
-    assert one(layer) == pytest.approx(reduce / steps)
-    assert one(edge) == pytest.approx(root / steps)
-    assert one(slowed) == pytest.approx((1.0 - 1.0 / steps) * 0.5 * (reduce + root))
+    layer, edge, slowed = exposed_last_reduce(case, traffic, four, long, long, roots, head)
+    n = one(case.split.num_microbatches)
+    assert one(layer) == pytest.approx(reduce / n)
+    assert one(edge) == pytest.approx(root / n)
+    assert one(slowed) == pytest.approx((1.0 - 1.0 / n) * 0.5 * (reduce + root))
 
 
 def test_busy_links_leave_no_room_for_the_root():
-    # GPipe has no forward between its backward passes to hide the root behind: 70 s of it beside
-    # a head of 5 s, but for the last micro step, which hides nothing.
+    # GPipe has no forward between its backward passes to overlap the root: 70 s of it beside
+    # a head of 5 s, but for the last micro-batch, which overlaps nothing.
     case = case_of("zero2x2-pp4-gpipe", model=toy_model(layers=16))
-    traffic = replace(block_traffic(case), reduce=np.array([100.0]))
+    traffic = replace(layer_traffic(case), reduce=np.array([100.0]))
     four, ten, roots = np.array([4.0]), np.array([10.0]), np.array([70.0])
-    _, edge, _ = hidden_tail(case, traffic, four, ten, ten, roots, np.array([5.0]))
-    steps = one(case.micro_steps)
-    assert one(edge) == pytest.approx(70.0 / steps + (1.0 - 1.0 / steps) * 65.0)
+    _, edge, _ = exposed_last_reduce(case, traffic, four, ten, ten, roots, np.array([5.0]))
+    n = one(case.split.num_microbatches)
+    assert one(edge) == pytest.approx(70.0 / n + (1.0 - 1.0 / n) * 65.0)
 
 
 @pytest.mark.parametrize(
     ("reduce", "root", "exposed"),
     [
         # Forward 10 s, backward 10 s and 5 s of contention; four layers. All but two reductions
-        # hold up backward; forward hides the two.
+        # hold up backward; forward overlaps the two.
         (20.0, 5.0, 2 * 5.0),
         # 400 s of reductions and 70 s of the root behind 100 s of passes and 5 s of the head.
         (100.0, 70.0, 400.0 + 70.0 - 100.0 - 5.0),
     ],
 )
-def test_reductions_lag_behind_into_the_next_forward(reduce, root, exposed):
+def test_reductions_trail_into_the_next_forward(reduce, root, exposed):
     case = case_of("zero2x2")
-    traffic = replace(block_traffic(case), reduce=np.array([reduce]))
+    traffic = replace(layer_traffic(case), reduce=np.array([reduce]))
     four, ten, roots = np.array([4.0]), np.array([10.0]), np.array([root])
-    layer, edge, _ = hidden_tail(case, traffic, four, ten, ten, roots, np.array([5.0]))
-    steps = one(case.micro_steps)
+    layer, edge, _ = exposed_last_reduce(case, traffic, four, ten, ten, roots, np.array([5.0]))
+    n = one(case.split.num_microbatches)
     last = reduce + 3 * (reduce - 15.0)
-    assert one(layer) == pytest.approx(last / steps + (1.0 - 1.0 / steps) * exposed)
-    assert one(edge) == pytest.approx(root / steps)
+    assert one(layer) == pytest.approx(last / n + (1.0 - 1.0 / n) * exposed)
+    assert one(edge) == pytest.approx(root / n)
 
 
 def test_a_pass_leaves_its_last_reductions_behind():
-    # Backward 10 s, gathers 4 s, reductions 8 s; contention 0.5.
+    # Backward 10 s, all-gathers 4 s, reductions 8 s; contention 0.5.
     case, ten = case_of("fsdp2-pp4", model=toy_model(layers=16)), np.array([10.0])
     gathers = ten * 0.4
-    traffic = replace(block_traffic(case), gather=gathers, again=gathers, reduce=ten * 0.8)
-    deep, second = passing_backward(case, ten, traffic)
-    assert one(deep) == one(second) == pytest.approx(15.0)
-    # Longer than backward: the last two wait for gathers alone.
-    deep, second = passing_backward(case, ten, replace(traffic, reduce=ten * 1.8))
-    assert one(deep) == pytest.approx(22.0)
-    assert one(second) == pytest.approx(15.0)
+    traffic = replace(
+        layer_traffic(case), all_gather=gathers, backward_all_gather=gathers, reduce=ten * 0.8
+    )
+    inner, last = backward_critical_path(case, ten, traffic)
+    assert one(inner) == one(last) == pytest.approx(15.0)
+    # Longer than backward: the last two wait for all-gathers alone.
+    inner, last = backward_critical_path(case, ten, replace(traffic, reduce=ten * 1.8))
+    assert one(inner) == pytest.approx(22.0)
+    assert one(last) == pytest.approx(15.0)
     case = case_of("fsdp2-pp4-nodpoverlap", model=toy_model(layers=16))
-    deep, second = passing_backward(case, ten, traffic)
-    assert one(deep) == one(second) == pytest.approx(22.0)
+    inner, last = backward_critical_path(case, ten, traffic)
+    assert one(inner) == one(last) == pytest.approx(22.0)
 
 
 def test_fully_sharded_traffic_of_a_layer():
     case = case_of("fsdp8")
-    traffic = block_traffic(case)
+    traffic = layer_traffic(case)
     weights, gradients = gather(case, 2 * LAYER_PARAMS), gather(case, 4 * LAYER_PARAMS)
-    assert one(traffic.gather) == pytest.approx(weights, rel=1e-12)
+    assert one(traffic.all_gather) == pytest.approx(weights, rel=1e-12)
     assert one(traffic.reduce) == pytest.approx(gradients, rel=1e-12)
-    assert one(traffic.forward) == pytest.approx(weights, rel=1e-12)
+    assert one(traffic.backward_all_gather) == pytest.approx(weights, rel=1e-12)
     assert one(traffic.backward) == pytest.approx(weights + gradients, rel=1e-12)
 
 
 @pytest.mark.parametrize(("tied", "tables"), [(True, 1), (False, 2)])
 def test_the_root_holds_what_no_layer_does(tied, tables):
     case = case_of("fsdp8", model=toy_model(tied=tied))
-    traffic = block_traffic(case)
+    traffic = layer_traffic(case)
     weights, gradients = (
         gather(case, 2 * tables * EDGE_PARAMS),
         gather(case, 4 * tables * EDGE_PARAMS),
     )
-    assert one(traffic.root_gather) == pytest.approx(weights, rel=1e-12)
+    assert one(traffic.root_all_gather) == pytest.approx(weights, rel=1e-12)
     assert one(traffic.root_reduce) == pytest.approx(gradients, rel=1e-12)
 
 
@@ -189,96 +192,91 @@ def test_the_root_is_reduced_between_replicas_too():
     case = case_of("hsdp2x4")
     gradients = 4 * 2 * EDGE_PARAMS
     expected = gather(case, gradients) + reduce(case, gradients / 4, replica_group)
-    assert one(block_traffic(case).root_reduce) == pytest.approx(expected, rel=1e-12)
+    assert one(layer_traffic(case).root_reduce) == pytest.approx(expected, rel=1e-12)
 
 
 def test_resharding_gathers_twice():
-    traffic = block_traffic(case_of("fsdp8", "fsdp8-noreshard"))
-    again, kept = np.asarray(traffic.backward)
-    assert again - kept == pytest.approx(np.asarray(traffic.gather)[0], rel=1e-9)
+    traffic = layer_traffic(case_of("fsdp8", "fsdp8-noreshard"))
+    freed, kept = np.asarray(traffic.backward)
+    assert freed - kept == pytest.approx(np.asarray(traffic.all_gather)[0], rel=1e-9)
 
 
 def test_reduce_precision_halves_the_bytes():
     case = case_of("fsdp8-reducebf16")
-    assert one(block_traffic(case).reduce) == pytest.approx(gather(case, 2 * LAYER_PARAMS))
+    assert one(layer_traffic(case).reduce) == pytest.approx(gather(case, 2 * LAYER_PARAMS))
 
 
 def test_tensor_parallelism_splits_the_buffers():
     case = case_of("fsdp4-tp2")
-    assert one(block_traffic(case).gather) == pytest.approx(gather(case, LAYER_PARAMS))
+    assert one(layer_traffic(case).all_gather) == pytest.approx(gather(case, LAYER_PARAMS))
 
 
 def test_hybrid_sharding_reduces_between_replicas():
     case = case_of("hsdp2x4")
     expected = gather(case, 4 * LAYER_PARAMS) + reduce(case, LAYER_PARAMS, replica_group)
-    assert one(block_traffic(case).reduce) == pytest.approx(expected, rel=1e-12)
+    assert one(layer_traffic(case).reduce) == pytest.approx(expected, rel=1e-12)
 
 
-def test_reduction_once_per_step_is_spread_over_micro_steps():
-    # 16 sequences on 2 ranks: 8 micro steps.
-    every = block_traffic(case_of("fsdp2"))
-    once = block_traffic(case_of("fsdp2", stack=toy_stack(reduce_every_micro_step=False)))
+def test_reduction_once_per_step_is_spread_over_micro_batches():
+    # 16 sequences on 2 ranks: 8 micro-batches.
+    every = layer_traffic(case_of("fsdp2"))
+    once = layer_traffic(case_of("fsdp2", stack=toy_stack(reduce_every_micro_step=False)))
     assert one(once.reduce) == pytest.approx(one(every.reduce) / 8, rel=1e-12)
-    assert one(once.gather) == one(every.gather)
+    assert one(once.all_gather) == one(every.all_gather)
 
 
 @pytest.mark.parametrize("spelling", ["ddp8", "zero1x8"])
-def test_others_move_nothing_in_a_micro_step(spelling):
-    traffic = block_traffic(case_of(spelling))
-    assert one(traffic.forward) == one(traffic.backward) == 0.0
-    assert one(traffic.root_gather) == one(traffic.root_reduce) == 0.0
+def test_others_move_nothing_in_a_micro_batch(spelling):
+    traffic = layer_traffic(case_of(spelling))
+    assert one(traffic.all_gather) == one(traffic.backward) == 0.0
+    assert one(traffic.root_all_gather) == one(traffic.root_reduce) == 0.0
 
 
-def test_zero2_reduces_but_never_gathers_in_a_micro_step():
-    traffic = block_traffic(case_of("zero2x8"))
-    assert one(traffic.gather) == one(traffic.forward) == 0.0
+def test_zero2_reduces_but_never_gathers_in_a_micro_batch():
+    traffic = layer_traffic(case_of("zero2x8"))
+    assert one(traffic.all_gather) == one(traffic.backward_all_gather) == 0.0
     assert one(traffic.backward) == one(traffic.reduce) > 0.0
 
 
 def test_buckets_of_a_data_parallel_step():
     # 100 million gradients of 4 bytes: 16 buckets of 25 MB, each an all-reduce over 8 ranks.
-    case = case_of("ddp8")
-    load = 16 * reduce(case, 25e6, gradient_group)
-    traffic = hidden_behind(case, step_load(case, np.array([100e6])), np.array([1e9]))
-    assert one(traffic.load) == pytest.approx(load, rel=1e-12)
-    # Half of it may hide, if there is a backward to hide behind.
-    assert one(traffic.exposed) == pytest.approx(load / 2, rel=1e-12)
-    short = hidden_behind(case, step_load(case, np.array([100e6])), np.array([load / 8]))
-    assert one(short.exposed) == pytest.approx(load * 7 / 8, rel=1e-12)
-    never = hidden_behind(
-        case_of("ddp8-nodpoverlap"),
-        step_load(case_of("ddp8-nodpoverlap"), np.array([100e6])),
-        np.array([1e9]),
-    )
-    assert one(never.exposed) == one(never.load) == pytest.approx(load, rel=1e-12)
+    case, params = case_of("ddp8"), np.array([100e6])
+    seconds = 16 * reduce(case, 25e6, gradient_group)
+    traffic = once_per_step(case, params, np.array([1e9]))
+    assert one(traffic.seconds) == pytest.approx(seconds, rel=1e-12)
+    # Half of it may overlap, if there is a backward to overlap with.
+    assert one(traffic.fraction) == 0.5
+    assert one(traffic.exposed) == pytest.approx(seconds / 2, rel=1e-12)
+    short = once_per_step(case, params, np.array([seconds / 8]))
+    assert one(short.exposed) == pytest.approx(seconds * 7 / 8, rel=1e-12)
+    never = once_per_step(case_of("ddp8-nodpoverlap"), params, np.array([1e9]))
+    assert one(never.exposed) == one(never.seconds) == pytest.approx(seconds, rel=1e-12)
 
 
 def test_buckets_may_grow_with_ranks():
     case = case_of("ddp8", stack=toy_stack(bucket_bytes_per_rank=12.5e6))
-    traffic = hidden_behind(case, step_load(case, np.array([100e6])), np.array([0.0]))
-    assert one(traffic.load) == pytest.approx(4 * reduce(case, 100e6, gradient_group), rel=1e-12)
+    traffic = once_per_step(case, np.array([100e6]), np.array([0.0]))
+    assert one(traffic.seconds) == pytest.approx(4 * reduce(case, 100e6, gradient_group), rel=1e-12)
 
 
 def test_zero1_scatters_reduces_and_gathers():
     case = case_of("zero1x2x4")
     # 400 MB of gradients and 200 MB of weights, in buckets of 25 MB.
-    load = 16 * (gather(case, 25e6) + reduce(case, 25e6 / 4, replica_group))
-    load = load + 8 * gather(case, 25e6)
-    traffic = hidden_behind(case, step_load(case, np.array([100e6])), np.array([1e9]))
-    assert one(traffic.load) == pytest.approx(load, rel=1e-12)
-    assert one(traffic.exposed) == pytest.approx(0.75 * load, rel=1e-12)
+    seconds = 16 * (gather(case, 25e6) + reduce(case, 25e6 / 4, replica_group))
+    seconds = seconds + 8 * gather(case, 25e6)
+    traffic = once_per_step(case, np.array([100e6]), np.array([1e9]))
+    assert one(traffic.seconds) == pytest.approx(seconds, rel=1e-12)
+    assert one(traffic.exposed) == pytest.approx(0.75 * seconds, rel=1e-12)
 
 
 def test_fully_sharded_owes_nothing_at_the_end():
-    traffic = hidden_behind(
-        case_of("fsdp8"), step_load(case_of("fsdp8"), np.array([100e6])), np.array([0.0])
-    )
-    assert [one(traffic.load), one(traffic.exposed)] == [0.0, 0.0]
+    traffic = once_per_step(case_of("fsdp8"), np.array([100e6]), np.array([0.0]))
+    assert [one(traffic.seconds), one(traffic.exposed)] == [0.0, 0.0]
 
 
 def test_a_group_inside_a_domain_does_not_touch_the_network():
     slow = toy_cluster(8, scale_out_bandwidth=1.0)
-    inside = block_traffic(case_of("hsdp2x4", cluster=slow))
-    assert one(inside.gather) < 1e-3
-    across = block_traffic(case_of("fsdp8", cluster=slow))
-    assert one(across.gather) > 1e6
+    inside = layer_traffic(case_of("hsdp2x4", cluster=slow))
+    assert one(inside.all_gather) < 1e-3
+    across = layer_traffic(case_of("fsdp8", cluster=slow))
+    assert one(across.all_gather) > 1e6

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scalewise.errors import InputError
-from scalewise.step.estimate import estimate
+from scalewise.step.estimate import RAN_FIT, estimate
 from scalewise.step.feasibility import REASONS, feasibility
 from scalewise.strategy import parse_strategy
 from toys import case_of, toy_cluster, toy_model, toy_stack, toy_workload
@@ -59,17 +59,38 @@ def test_only_what_certainly_does_not_fit_is_refused():
     def answer(memory):
         chip = toy_cluster().accelerator.with_(memory_bytes=memory)
         cluster = toy_cluster(accelerator=chip)
-        return estimate(model, cluster, workload, strategy, stack=toy_stack())
+        return estimate(model, cluster, workload, strategy, stack=toy_stack(), fit=RAN_FIT)
 
-    assert answer(needed * 0.51).infeasible is None
-    assert answer(needed * 0.51).warnings
+    tight = answer(needed * 0.51)
+    assert tight.infeasible is None
+    assert tight.memory_headroom < 0.0
+    assert 0.1 < tight.fit < 0.11
     refused = answer(needed * 0.49)
     assert refused.infeasible.startswith("memory: needs ")
     assert "optimizer" in refused.infeasible
     assert not refused.feasible
     assert refused.memory_headroom < 0.0
     assert refused.step_seconds > 0.0
-    assert not any("tight" in warning for warning in answer(needed * 10.0).warnings)
+    assert 0.09 < refused.fit < 0.1
+
+
+def test_the_chance_to_fit_decides():
+    # The toy's 80 % interval is 0.5 to 1.5: its ends have chances of 0.9 and 0.1.
+    model, workload, strategy = toy_model(), toy_workload(), parse_strategy("ddp8")
+    needed = estimate(model, toy_cluster(), workload, strategy, stack=toy_stack()).memory_bytes
+
+    def answer(memory, **fit):
+        chip = toy_cluster().accelerator.with_(memory_bytes=memory)
+        cluster = toy_cluster(accelerator=chip)
+        return estimate(model, cluster, workload, strategy, stack=toy_stack(), **fit)
+
+    for factor, chance in ((0.5, 0.1), (1.0, 0.5), (1.5, 0.9)):
+        assert answer(needed * factor).fit == pytest.approx(chance, abs=1e-6)
+        assert answer(needed * factor * 1.001, fit=chance).feasible
+        assert not answer(needed * factor * 0.999, fit=chance).feasible
+    # What the user states has to fit as predicted.
+    assert answer(needed * 1.001).feasible
+    assert not answer(needed * 0.999).feasible
 
 
 def test_one_among_many_is_an_answer():
@@ -77,8 +98,8 @@ def test_one_among_many_is_an_answer():
     result = estimate(toy_model(), toy_cluster(), toy_workload(), many, stack=toy_stack())
     assert result.feasible.tolist() == [reason == "fits" for _, reason in ANSWERS]
     for row, (_, reason) in enumerate(ANSWERS):
-        told = result[row].infeasible
-        assert (told is None) if reason == "fits" else told.startswith(reason)
+        infeasible = result[row].infeasible
+        assert (infeasible is None) if reason == "fits" else infeasible.startswith(reason)
     assert np.all(np.isfinite(result.step_seconds))
 
 

@@ -13,19 +13,19 @@ def shape(place):
 def test_groups_of_a_mesh():
     # 256 accelerators in domains of 4: tp 2, cp 2, 8 shards, 2 replicas, 4 stages.
     case = case_of("hsdp2x8-tp2-cp2-pp4", cluster=toy_cluster(256))
-    assert shape(groups.tensor_group(case)) == (2, 2, 1)
-    assert shape(groups.context_group(case)) == (2, 2, 1)
+    assert shape(groups.tensor_group(case.split)) == (2, 2, 1)
+    assert shape(groups.context_group(case.split)) == (2, 2, 1)
     # Context-parallel ranks shard too: 16 ranks, 2 apart.
-    assert one(groups.shards(case)) == 16
-    assert shape(groups.shard_group(case)) == (16, 2, 8)
-    assert shape(groups.replica_group(case)) == (2, 1, 2)
-    assert shape(groups.gradient_group(case)) == (32, 2, 16)
+    assert one(case.split.shards) == 16
+    assert shape(groups.shard_group(case.split)) == (16, 2, 8)
+    assert shape(groups.replica_group(case.split)) == (2, 1, 2)
+    assert shape(groups.gradient_group(case.split)) == (32, 2, 16)
 
 
 def test_tensor_parallelism_wider_than_a_domain():
     case = case_of("fsdp4-tp8", cluster=toy_cluster(32))
-    assert shape(groups.tensor_group(case)) == (8, 4, 2)
-    assert shape(groups.shard_group(case)) == (4, 1, 4)
+    assert shape(groups.tensor_group(case.split)) == (8, 4, 2)
+    assert shape(groups.shard_group(case.split)) == (4, 1, 4)
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_tensor_parallelism_wider_than_a_domain():
 )
 def test_stages_cross_domains(spelling, accelerators, crosses):
     case = case_of(spelling, cluster=toy_cluster(accelerators))
-    assert one(groups.stages_cross_domains(case)) == crosses
+    assert one(groups.stages_cross_domains(case.split)) == crosses

@@ -32,7 +32,7 @@ def test_data_parallel_keeps_everything():
             "optimizer": 12 * PARAMS,
             "activations": 4 * LAYER_ACTIVATIONS,
             "logits": LOGITS,
-            "gather_buffers": 0,
+            "all_gather_buffers": 0,
             "workspace": WORKSPACE,
             "fragmentation": 0,
         }
@@ -67,7 +67,9 @@ def test_what_sharding_shards(spelling, parameters, gradients, optimizer):
 )
 def test_gathered_blocks(spelling, blocks):
     # Gathered blocks at two bytes, one block of gradients at four.
-    assert parts_of(spelling)["gather_buffers"] == pytest.approx((2 * blocks + 4) * LAYER_PARAMS)
+    assert parts_of(spelling)["all_gather_buffers"] == pytest.approx(
+        (2 * blocks + 4) * LAYER_PARAMS
+    )
 
 
 def test_fragmentation_is_a_share_of_the_rest():
@@ -112,7 +114,7 @@ def test_activations_under_tensor_parallelism():
 @pytest.mark.parametrize(
     ("spelling", "stage", "flight"),
     [
-        ("fsdp2-pp4", 0, 4),  # 8 micro steps: as many as stages behind it
+        ("fsdp2-pp4", 0, 4),  # 8 micro-batches: as many as stages behind it
         ("fsdp2-pp4", 1, 3),
         ("fsdp2-pp4", 3, 1),
         ("fsdp2-pp4-v2", 0, 4 + 3 / 2),  # interleaving keeps (pp - 1) / v more
@@ -129,8 +131,8 @@ def test_micro_batches_in_flight(spelling, stage, flight):
 
 
 def test_the_fullest_stage_is_returned():
-    # Eight layers on 4 stages, data parallel 2, 8 micro steps. First: four micro batches of two
-    # layers and the embedding. Last: one micro batch, the head, the logits.
+    # Eight layers on 4 stages, data parallel 2, 8 micro-batches. First: four micro-batches of two
+    # layers and the embedding. Last: one micro-batch, the head, the logits.
     model, cluster = toy_model(layers=8, vocab=8000), toy_cluster(8)
     parts = parts_of("ddp2-pp4", model=model, cluster=cluster)
     states = 18 * (2 * LAYER_PARAMS + EDGE_PARAMS // 4)
@@ -156,7 +158,7 @@ def test_a_stage_the_user_fills_is_the_fullest():
 
 
 def test_recompute_holds_one_layer_in_full():
-    # Four layers, one micro batch: three keep their input only, one is there in full.
+    # Four layers, one micro-batch: three keep their input only, one is there in full.
     parts = parts_of("fsdp8-acfull")
     assert parts["activations"] == pytest.approx(3 * 2 * 1000 * 1024 + LAYER_ACTIVATIONS)
     # Nothing to drop, nothing gained.

@@ -17,13 +17,13 @@ from draws import any_strategy, catalog_cluster, clusters, models, points, wild
 from scalewise.errors import ScalewiseError
 from scalewise.model import load_model
 from scalewise.step.case import Case
-from scalewise.step.data_parallel import block_traffic
+from scalewise.step.compose import compose
+from scalewise.step.data_parallel import layer_traffic
 from scalewise.step.estimate import estimate
-from scalewise.step.result import EXPOSED_TERMS
-from scalewise.step.terms import communication_load, step_terms
-from scalewise.step.work import work
+from scalewise.step.terms import comm_time, step_terms
 from scalewise.strategies import Strategies
 from scalewise.strategy import Strategy
+from scalewise.terms import EXPOSED
 from scalewise.workload import Workload
 
 # Sums in another order differ in the last bits.
@@ -44,9 +44,9 @@ def numbers_of(value):
     return [value] if isinstance(value, float) else []
 
 
-def assert_bounded(exposed, load):
-    """Exposed communication is a part of the load."""
-    assert np.all(exposed <= load * (1.0 + ROUNDING) + 1e-12)
+def assert_bounded(exposed, moved):
+    """Exposed communication is a part of all communication."""
+    assert np.all(exposed <= moved * (1.0 + ROUNDING) + 1e-12)
 
 
 # Sums and signs.
@@ -61,7 +61,7 @@ def test_terms_add_up_exactly_and_none_is_negative(point):
         assert all(math.isfinite(value) for value in one.terms.values())
         assert min(one.terms.values()) >= -ROUNDING * one.step_seconds
         assert one.step_seconds > 0.0
-        assert min(one.load.values()) >= 0.0
+        assert min(one.comm_seconds.values()) >= 0.0
 
 
 @given(points())
@@ -83,7 +83,7 @@ def test_every_number_of_a_result_is_finite(point):
         assert one.tokens_per_second > 0.0
         assert one.low <= one.tokens_per_second_per_accelerator <= one.high
         assert 0.0 < one.mfu <= one.hfu
-        assert 0.0 <= one.exposed_share <= 1.0 + ROUNDING
+        assert 0.0 <= one.exposed_fraction <= 1.0 + ROUNDING
 
 
 @given(points())
@@ -124,12 +124,12 @@ def test_power_lies_between_idle_and_cap(point):
 
 
 @given(points())
-def test_exposed_communication_is_part_of_the_load(point):
+def test_exposed_communication_is_part_of_all_communication(point):
     many = point.estimate()
     terms = many.terms.parts()
-    for group, names in EXPOSED_TERMS.items():
+    for group, names in EXPOSED.items():
         exposed = fold(add, (np.asarray(terms[name]) for name in names))
-        assert_bounded(exposed, np.asarray(getattr(many.load, group)))
+        assert_bounded(exposed, np.asarray(getattr(many.comm_time, group)))
 
 
 # Better hardware.
@@ -233,7 +233,10 @@ def test_recompute_trades_time_for_memory(point):
 
 @given(points())
 def test_keeping_parameters_costs_memory_and_no_time(point):
-    freed, kept = changed(point, reshard=True), changed(point, reshard=False)
+    freed, kept = (
+        changed(point, reshard_after_forward=True),
+        changed(point, reshard_after_forward=False),
+    )
     assert faster(kept, freed)
     assert np.all(kept.memory_bytes >= freed.memory_bytes * (1.0 - ROUNDING))
 
@@ -269,9 +272,9 @@ def test_hybrid_sharding_gathers_no_slower_than_full_sharding(point, replicas):
         for s in point.strategies
     ]
     # A tier crossed by the whole cluster slows both down alike.
-    full = block_traffic(point.estimate(cluster=cluster, strategies=wide).case)
-    split = block_traffic(point.estimate(cluster=cluster, strategies=hybrid).case)
-    assert np.all(split.gather <= full.gather * (1.0 + ROUNDING))
+    full = layer_traffic(point.estimate(cluster=cluster, strategies=wide).case)
+    split = layer_traffic(point.estimate(cluster=cluster, strategies=hybrid).case)
+    assert np.all(split.all_gather <= full.all_gather * (1.0 + ROUNDING))
 
 
 @given(points(), st.sampled_from((2, 3, 16)))
@@ -297,12 +300,12 @@ def test_more_replicas_leave_the_compute_of_a_rank_alone(point, factor):
     after = point.estimate(strategies=large, stack=stack, cluster=grown, workload=workload)
     for name in ("gemm", "attention", "memory_bound", "head", "recompute"):
         assert np.array_equal(getattr(before.terms, name), getattr(after.terms, name))
-    assert np.array_equal(before.case.micro_steps, after.case.micro_steps)
+    assert np.array_equal(before.case.split.num_microbatches, after.case.split.num_microbatches)
 
 
 @given(points(), st.sampled_from((2, 3, 8)))
 def test_a_larger_batch_takes_longer_but_not_per_token(point, factor):
-    # More micro steps of the same size: the once-per-step costs are spread further.
+    # More micro-batches of the same size: the once-per-step costs are spread further.
     workload = msgspec.structs.replace(
         point.workload, global_batch=point.workload.global_batch * factor
     )
@@ -315,7 +318,7 @@ def test_a_larger_batch_takes_longer_but_not_per_token(point, factor):
 
 
 @settings(max_examples=12)
-@given(points(least=10, most=50))
+@given(points(minimum=10, maximum=50))
 def test_one_and_many_agree_to_the_last_bit(point):
     many = point.estimate()
     assert len(many) == len(point.strategies)
@@ -325,23 +328,23 @@ def test_one_and_many_agree_to_the_last_bit(point):
 
 
 @settings(max_examples=10)
-@given(points(least=2, most=12), points(least=1, most=6))
+@given(points(minimum=2, maximum=12), points(minimum=1, maximum=6))
 def test_cases_can_stand_behind_each_other(first, second):
     parts = [first.estimate(), second.estimate()]
     joined = Case.join([part.case for part in parts])
     assert len(joined) == sum(len(part) for part in parts)
-    done = work(joined)
-    (terms, _), load = step_terms(joined, done), communication_load(joined, done)
+    step = compose(joined)
+    (terms, _), moved = step_terms(joined, step), comm_time(joined, step)
     for name, value in terms.parts().items():
         alone = np.concatenate([np.asarray(getattr(part.terms, name)) for part in parts])
         assert np.array_equal(np.asarray(value), alone)
-    for name in EXPOSED_TERMS:
-        alone = np.concatenate([np.asarray(getattr(part.load, name)) for part in parts])
-        assert np.array_equal(np.asarray(getattr(load, name)), alone)
+    for name in EXPOSED:
+        alone = np.concatenate([np.asarray(getattr(part.comm_time, name)) for part in parts])
+        assert np.array_equal(np.asarray(getattr(moved, name)), alone)
 
 
 @settings(max_examples=10)
-@given(points(least=2, most=20), st.randoms())
+@given(points(minimum=2, maximum=20), st.randoms())
 def test_the_order_of_strategies_does_not_matter(point, random):
     order = list(range(len(point.strategies)))
     random.shuffle(order)
@@ -350,7 +353,7 @@ def test_the_order_of_strategies_does_not_matter(point, random):
 
 
 @settings(max_examples=10)
-@given(points(most=8))
+@given(points(maximum=8))
 def test_columns_and_objects_agree(point):
     fields = Strategy.__struct_fields__
     columns = Strategies.columns(
@@ -369,7 +372,7 @@ def test_columns_and_objects_agree(point):
 def test_strategies_that_do_not_fit_are_answers(model, cluster, strategies):
     # Degrees of up to four million, on whatever cluster.
     plain = [s.with_(precision=None) for s in strategies]
-    many = estimate(model, cluster, Workload(sequence=4096, global_batch=64), plain)
+    many = estimate(model, cluster, Workload(seq_len=4096, global_batch=64), plain)
     for part in (*many.terms.parts().values(), *many.memory.parts().values()):
         assert np.all(np.isfinite(part))
     for row, strategy in enumerate(plain):
@@ -378,10 +381,10 @@ def test_strategies_that_do_not_fit_are_answers(model, cluster, strategies):
 
 
 @given(st.dictionaries(st.sampled_from(Strategy.__struct_fields__), wild(), max_size=3), wild())
-def test_wild_inputs_end_in_our_own_errors(fields, sequence):
+def test_wild_inputs_end_in_our_own_errors(fields, seq_len):
     try:
         strategy = Strategy(**fields)
-        workload = Workload(sequence=sequence, global_batch=8)
+        workload = Workload(seq_len=seq_len, global_batch=8)
         result = estimate(
             load_model("llama-2-7b"), catalog_cluster("dgx-h100"), workload, [strategy]
         )
@@ -393,7 +396,7 @@ def test_wild_inputs_end_in_our_own_errors(fields, sequence):
 
 def test_extreme_but_legal_sizes_stay_finite():
     cluster = catalog_cluster("dgx-h100").with_(accelerators=2**22)
-    workload = Workload(sequence=2**27, global_batch=2**27)
+    workload = Workload(seq_len=2**27, global_batch=2**27)
     strategies = [
         Strategy(dp_shard=2**22, micro_batch=32),
         Strategy(sharding="ddp", dp_replicate=2**22),

@@ -1,14 +1,14 @@
-"""Which accelerators, clusters, fabrics and models do we know by name?
+"""Catalog of accelerators, clusters, fabrics, models and stacks by name.
 
-One TOML file per thing, named as people say it, every number with its source. A folder of your
-own, named in `$SCALEWISE_CATALOG` and with the same sub-folders, is searched before the package;
-a path that ends in `.toml` works wherever a name does.
+One TOML file per entry, every number with its source. The folder in `$SCALEWISE_CATALOG`, with the
+same sub-folders, is searched before the package; the path of a `.toml` file works in place of a
+name.
 
     load_cluster("dgx-h100", accelerators=2048)
     load_accelerator("./my-chip.toml").memory_bandwidth
     names("clusters")
 
-Files write quantities with their unit ("3.35TB/s"); what is loaded is SI.
+Files have quantities with units ("3.35TB/s"); loaded values are SI.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from scalewise.units import parse
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-# Structs are frozen, so one copy of each file version serves everybody.
+# Structs are frozen, so one copy per version of a file is enough.
 _LOADED: dict[tuple[Path, int, type], Any] = {}
 
 PACKAGE = Path(__file__).parent
-"""The folder of the files that come with scalewise."""
+"""Folder of the shipped files."""
 
-# Stand-ins where nobody published a number; each use is written into `Cluster.assumptions`.
+# Assumptions for unpublished numbers; each use is listed in `Cluster.assumptions`.
 # Host share of TDP: A100 237/400 (BLOOM: 256.6 MWh beside 1.083 M GPU-hours), H100 340/700 and
 # B200 245/1000 (MLPerf power logs), GB300 475/1400 (rack plan): 24 to 59 %, mean 42 %.
 HOST_SHARE = 0.42
@@ -83,38 +83,33 @@ def load_fabric(name: str) -> Fabric:
 
 
 def load_cluster(name: str, accelerators: int | None = None) -> Cluster:
-    """Load one cluster, or build one around an accelerator.
+    """Load one cluster, or build one from an accelerator.
 
     Args:
         name: A cluster, an accelerator (then its typical figures are taken, and `notes` says so),
-            an alias of either, or the path of a cluster's `.toml` file.
+            an alias of either, or the path of a `.toml` file of either.
         accelerators: How many; by default what the file says, or else one scale-up domain.
 
     Returns:
         The cluster.
 
     Raises:
-        InputError: If neither a cluster nor an accelerator has that name, or a file is wrong.
+        InputError: If neither a cluster nor an accelerator has that name, or a file is invalid.
     """
     size: dict[str, Any] = {}
     if accelerators is not None:
-        # Sweeps hand in NumPy's integers, which msgspec does not take for one.
+        # Sweeps pass NumPy integers, which msgspec does not accept as int.
         whole = isinstance(accelerators, numbers.Integral)
         size["accelerators"] = int(accelerators) if whole else accelerators
-    if not name.endswith(".toml") and _search("clusters", name) is None:
-        if _search("accelerators", name) is None:
-            message = f"`{name}` is neither a cluster nor an accelerator"
-            known = names("clusters") + names("accelerators")
-            raise InputError(message, hint=did_you_mean(name, known))
+    if _names_accelerator(name):
         accelerator = load_accelerator(name)
         notes = f"no cluster of this name: typical figures of the accelerator {accelerator.name}"
         return typical_cluster(accelerator, notes=notes, source=accelerator.source, **size)
     path = find("clusters", name)
     table = _table(path, Cluster, CLUSTER_UNITS) | size
     if "accelerator" not in table:
-        message = f"{path}: the key `accelerator` is missing"
         raise InputError(
-            message, hint="name one: " + ", ".join(names("accelerators")[:4]) + ", ..."
+            f"{path}: missing key `accelerator`", hint='for example accelerator = "h100-sxm-80gb"'
         )
     accelerator = load_accelerator(_beside(path, table.pop("accelerator")))
     fabric = load_fabric(_beside(path, table.pop("fabric", "unknown")))
@@ -122,21 +117,39 @@ def load_cluster(name: str, accelerators: int | None = None) -> Cluster:
     return _convert(full, Cluster, path)
 
 
+def _names_accelerator(name: str) -> bool:
+    """Whether a name or file is that of an accelerator and not of a cluster.
+
+    Raises:
+        InputError: If it is neither.
+    """
+    if name.endswith(".toml"):
+        chip_only = set(Accelerator.__struct_fields__) - set(Cluster.__struct_fields__)
+        keys = _read(find("clusters", name)).keys()
+        return "accelerator" not in keys and not chip_only.isdisjoint(keys)
+    if _search("clusters", name) is not None:
+        return False
+    if _search("accelerators", name) is None:
+        known = names("clusters") + names("accelerators")
+        raise InputError(f"unknown cluster or accelerator {name}", hint=did_you_mean(name, known))
+    return True
+
+
 def typical_cluster(
     accelerator: Accelerator, fabric: Fabric | None = None, **given: Any
 ) -> Cluster:
-    """Build a cluster from an accelerator's typical figures, noting what was assumed.
+    """Build a cluster from an accelerator's typical values, noting the assumptions.
 
     Args:
         accelerator: The device.
-        fabric: The network between domains; by default the one its maker's clouds have.
-        **given: Fields of `Cluster` that are known; they win over the typical figures.
+        fabric: The network between domains; by default that of its vendor's clouds.
+        **given: Known fields of `Cluster`; they override the typical values.
 
     Returns:
         The cluster, by default one scale-up domain.
 
     Raises:
-        InputError: If it spans domains and the network rate is not known.
+        InputError: If it spans domains and the network rate is unknown.
     """
     if fabric is None:
         usual = {"Google": "dcn", "AWS": "efa"}.get(accelerator.vendor, "unknown")
@@ -145,7 +158,7 @@ def typical_cluster(
 
 
 def names(kind: str) -> list[str]:
-    """List what a kind has, the user's own included.
+    """Return the names of a kind, including those of the user's catalog.
 
     Args:
         kind: "accelerators", "clusters", "fabrics", "models" or another sub-folder.
@@ -159,7 +172,7 @@ def names(kind: str) -> list[str]:
     found = [folder for folder in _folders(kind) if folder.is_dir()]
     if not found:
         kinds = [path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name[0] != "_"]
-        message = f"the catalog has no `{kind}`"
+        message = f"unknown folder {kind} of the catalog"
         raise InputError(message, hint=did_you_mean(kind, kinds))
     return sorted({_plain(path.stem) for folder in found for path in folder.glob("*.toml")})
 
@@ -189,7 +202,7 @@ def load(kind: str, name: str, type_: type[T], units: Mapping[str, str] | None =
 
 
 def knows(kind: str, name: str) -> bool:
-    """Whether the catalog has something of a kind by that name or alias."""
+    """Return whether the catalog has a name or alias of a kind."""
     return _search(kind, name) is not None
 
 
@@ -209,18 +222,18 @@ def find(kind: str, name: str) -> Path:
     if name.endswith(".toml"):
         path = Path(name).expanduser()
         if not path.is_file():
-            message = f"there is no file {path}"
+            message = f"{path}: no such file"
             raise InputError(message)
         return path
     found = _search(kind, name)
     if found is None:
-        message = f"`{name}` is not in the catalog of {kind}"
+        message = f"unknown {kind.removesuffix('s')} {name}"
         raise InputError(message, hint=did_you_mean(name, names(kind)))
     return found
 
 
 def _search(kind: str, name: str) -> Path | None:
-    """Look through the folders in order, for file names first and aliases second."""
+    """Search the folders in order, for file names first and aliases second."""
     folders = _folders(kind)
     return _search_version(folders, tuple(map(_version, folders)), _plain(name))
 
@@ -229,7 +242,7 @@ def _search(kind: str, name: str) -> Path | None:
 def _search_version(
     folders: tuple[Path, ...], _versions: tuple[int, ...], wanted: str
 ) -> Path | None:
-    """Search once as long as no file of the folders comes or goes."""
+    """Cache the search until a file of the folders is added or removed."""
     for folder in folders:
         files = {_plain(path.stem): path for path in sorted(folder.glob("*.toml"))}
         if wanted in files:
@@ -246,31 +259,31 @@ def _folders(kind: str) -> tuple[Path, ...]:
 
 @lru_cache(maxsize=64)
 def _folders_of(kind: str, own: str | None) -> tuple[Path, ...]:
-    """The user's folder, if there is one, before the package's."""
+    """Return the user's folder, if there is one, before the package's."""
     return (*([Path(own).expanduser() / kind] if own else []), PACKAGE / kind)
 
 
 @lru_cache(maxsize=4096)
 def _plain(name: str) -> str:
-    """Bring "H100 SXM_80GB" and "h100-sxm-80gb" together."""
+    """Map "H100 SXM_80GB" and "h100-sxm-80gb" to one name."""
     return re.sub(r"[\s_]+", "-", name.strip().lower())
 
 
 def _beside(path: Path, name: Any) -> str:
-    """Read a relative path inside a file as relative to that file."""
+    """Resolve a relative path inside a file against that file."""
     if not isinstance(name, str):
-        message = f"{path}: `accelerator` and `fabric` are names or paths, not {name!r}"
+        message = f"{path}: accelerator and fabric must be names or paths, not {name!r}"
         raise InputError(message)
     return str(path.parent / Path(name).expanduser()) if name.endswith(".toml") else name
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Parse a file, once as long as it does not change."""
+    """Parse a file, cached until it changes."""
     return _read_version(path, _version(path))
 
 
 def _version(path: Path) -> int:
-    """When a file or folder last changed; 0 if there is none."""
+    """Return the time of the last change of a file or folder; 0 if there is none."""
     try:
         return os.stat(path).st_mtime_ns  # noqa: PTH116 - half the cost of Path.stat, asked often
     except OSError:
@@ -285,12 +298,12 @@ def _read_version(path: Path, _version: int) -> dict[str, Any]:
         message = f"{path} is not valid TOML: {error}"
         raise InputError(message) from error
     except UnicodeDecodeError as error:
-        message = f"{path} is not a text file in UTF-8"
+        message = f"{path} is not UTF-8 text"
         raise InputError(message) from error
 
 
 def _table(path: Path, type_: type[msgspec.Struct], units: Mapping[str, str]) -> dict[str, Any]:
-    """Read a file, refuse keys the struct does not have, and turn quantities into SI."""
+    """Return the content of a file with quantities in SI; unknown keys are errors."""
     known = type_.__struct_fields__
     table = {key: value for key, value in _read(path).items() if key != "aliases" or key in known}
     for key in table:
@@ -319,7 +332,7 @@ def _convert(table: Mapping[str, Any], type_: type[T], path: Path) -> T:
     try:
         return msgspec.convert(table, type_)
     except msgspec.ValidationError as error:
-        # msgspec writes the place as `$.memory_bytes`; a reader of TOML knows no dollar sign.
+        # msgspec writes the place as `$.memory_bytes`; TOML has no dollar sign.
         message = f"{path}: " + re.sub(r"`[$][.]?(.*?)`", r"`\1`", str(error))
         raise InputError(message) from error
     except InputError as error:
@@ -330,7 +343,7 @@ def _convert(table: Mapping[str, Any], type_: type[T], path: Path) -> T:
 def _completed(
     accelerator: Accelerator, fabric: Fabric, given: Mapping[str, Any], path: Path | None
 ) -> dict[str, Any]:
-    """Add what a cluster does not say from its accelerator, noting every assumption."""
+    """Return the fields of a cluster, completed from its accelerator, with all assumptions."""
     where = f"{path}: " if path else ""
     assumptions: list[str] = list(given.get("assumptions", ()))
     full: dict[str, Any] = {
@@ -345,38 +358,38 @@ def _completed(
     full.setdefault("accelerators", full["scale_up_domain"])
     if full["scale_up_bandwidth"] is None:
         message = f"{where}the scale-up bandwidth of {accelerator.name} is not published"
-        raise InputError(message, hint="give scale_up_bandwidth in a cluster file")
+        raise InputError(message, hint="set scale_up_bandwidth in a cluster file")
     if full["scale_out_bandwidth"] is None:
         if full["accelerators"] > full["scale_up_domain"]:
             message = (
-                f"{where}{full['accelerators']} {accelerator.name} span several domains of "
-                f"{full['scale_up_domain']}, and no network rate is known"
+                f"{where}{full['accelerators']} x {accelerator.name} span several scale-up domains "
+                f"of {full['scale_up_domain']}, but the network rate is unknown"
             )
-            raise InputError(message, hint="give scale_out_bandwidth in a cluster file")
+            raise InputError(message, hint="set scale_out_bandwidth in a cluster file")
         full["scale_out_bandwidth"] = full["scale_up_bandwidth"]
         assumptions.append(
-            f"no network rate known for {accelerator.name}: the scale-up rate stands in, "
-            "which serves one domain only"
+            f"network rate of {accelerator.name} unknown: scale-up rate assumed, "
+            "which holds within one domain only"
         )
     if "host_watts" not in full:
         full["host_watts"] = HOST_SHARE * (accelerator.tdp_watts or 0.0)
         if accelerator.tdp_watts is not None:
             assumptions.append(
-                f"host power not known: {HOST_SHARE:.0%} of TDP assumed "
-                "(A100, H100, B200 hosts and GB300 racks: 24 to 59 %)"
+                f"host power unknown: {HOST_SHARE:.0%} of TDP assumed "
+                "(A100, H100, B200 hosts and GB300 racks: 24 to 59%)"
             )
     if "network_watts" not in full:
         full["network_watts"] = NETWORK_WATTS_PER_RATE * full["scale_out_bandwidth"]
-        assumptions.append("network power not known: 116 W per 400 Gbit/s assumed (H100 fabric)")
+        assumptions.append("network power unknown: 116 W per 400 Gbit/s assumed (H100 fabric)")
     if "usd_per_hour" not in full:
         low, high = accelerator.usd_per_hour_low, accelerator.usd_per_hour_high
         full["usd_per_hour"] = accelerator.usd_per_hour
         if accelerator.usd_per_hour is None and low and high:
-            # Prices spread by factors, so their middle is the geometric one: for H100 it gives
-            # 3.15 where the published median is 2.95.
+            # Prices spread by factors, so their middle is the geometric one: for H100 it gives 3.15
+            # where the published median is 2.95.
             full["usd_per_hour"] = (low * high) ** 0.5
             assumptions.append(
-                f"price not settled: geometric middle of ${low:g} to ${high:g} per hour taken "
+                f"cost unknown: geometric mean of ${low:g} and ${high:g} per GPU-hour assumed "
                 f"({accelerator.price_date})"
             )
     return full | {"assumptions": tuple(assumptions)}

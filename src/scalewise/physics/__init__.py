@@ -1,1 +1,1 @@
-"""Pure functions on floats or arrays: kernels, collectives, power, money. SI units."""
+"""Closed forms on floats or arrays: kernels, collectives, overlap, memory, power, cost; SI."""

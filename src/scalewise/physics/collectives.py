@@ -1,24 +1,26 @@
-"""How long collectives take, by the cost model inside NCCL's own tuner.
+"""Collective cost model (NCCL tuner).
 
     place = placement(ranks=256.0, stride=1.0, domain=8.0)
-    gather_seconds(405e6, place, links)
+    all_gather_seconds(405e6, place, links)
 
 NCCL estimates every (algorithm, protocol) pair as latency + bytes / bandwidth and takes the
-smallest. All-gather and reduce-scatter are rings there, so their latency grows with ranks; that
-is what makes returns diminish under fully sharded data parallelism. Constants restate
-NVIDIA/nccl v2.30.7, src/graph/tuning.cc (times in microseconds there, seconds here).
+smallest. All-gather and reduce-scatter are rings there, so their latency grows with ranks, which
+limits the scaling of fully sharded data parallelism. Constants are those of NVIDIA/nccl v2.30.7,
+src/graph/tuning.cc (times in microseconds there, seconds here).
 
-Pure functions on floats or arrays; a group is given by how many of its ranks share a scale-up
-domain, because that decides which links it uses.
+Pure functions on floats or arrays. A group is given by the number of its ranks per scale-up domain,
+which determines the links it uses.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
-from scalewise.numeric import Array, Num
+from scalewise.derivation import Derivation, Letter
+from scalewise.numeric import Array, Mask, Num, scalar, some
+from scalewise.physics.links import Links, Placement, ring_bandwidth, wire_rate
 
 # Rows: LL, LL128, Simple. NCCL tuning.cc, ring: base latency, hop over NVLink, hop over network.
 RING_BASE = np.array([6.6, 14.0, 8.4]) * 1e-6
@@ -51,75 +53,8 @@ NVLS_TREE_INTER = 20.9e-6
 # nccl-tests, where the host waits for each; kernels queued by a training step see the low end.
 CALL_SECONDS = 5e-6
 
-# Domains that the network joins without loss. FSDP of MPT-13B at micro batch 2, which is bound
-# by its gathers, runs at 4,792 / 4,767 / 4,811 / 4,800 tokens/s per H100 on 1 / 2 / 4 / 8 nodes;
-# MPT-7B loses 1.6 % up to 16 nodes and then 3.4 and 4.4 % per doubling.
-# The onset lies between 8 and 16; 16 was chosen with these same rows in view.
-FLAT_DOMAINS = 16.0
-
 PROTOCOLS = ("ll", "ll128", "simple")
 ALGORITHMS = ("ring", "tree", "pat", "hierarchical")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Placement:
-    """Where the ranks of a group sit."""
-
-    ranks: Num
-    """Members of the group."""
-
-    per_domain: Num
-    """Members that share one scale-up domain."""
-
-    domains: Num
-    """Scale-up domains the group spans."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Links:
-    """What carries the bytes of a group, after efficiencies."""
-
-    scale_up: Num
-    """Bytes/s one way that a ring sustains inside a domain."""
-
-    scale_out: Num
-    """Bytes/s one way per accelerator that its NIC sustains."""
-
-    hop_seconds: Num
-    """Latency the fabric adds to every network hop of the model, seconds."""
-
-    call_seconds: Num
-    """What the fabric adds once to every collective that crosses it, seconds."""
-
-    step_seconds: Num = 0.0
-    """Least time of a ring step that crosses the fabric: its rate of messages, seconds."""
-
-    net_overhead: Num = 1e-6
-    """Host work per ring step when several domains are involved, seconds."""
-
-    congestion: Num = 0.0
-    """Share by which the network gets slower per doubling of domains beyond FLAT_DOMAINS."""
-
-    rail_scaling: Num = 1.0
-    """Exponent with which the rates of several NICs in one domain add up for one group."""
-
-    latency_factor: Num = 1.0
-    """Calibrated factor on the hop latencies of the model."""
-
-    protocol: Num = -1.0
-    """Index into PROTOCOLS, or -1 for NCCL's choice."""
-
-    algorithm: Num = -1.0
-    """Index into ALGORITHMS, or -1 for NCCL's choice."""
-
-    in_switch: Num = 1.0
-    """1 where the scale-up switch can reduce (NVLS)."""
-
-
-def placement(ranks: Num, stride: Num, domain: Num) -> Placement:
-    """Place a group whose neighbours are `stride` ranks apart into domains of `domain` ranks."""
-    per_domain = np.minimum(np.maximum(np.floor(domain / stride), 1.0), ranks)
-    return Placement(ranks=ranks, per_domain=per_domain, domains=np.ceil(ranks / per_domain))
 
 
 def _by_protocol(values: Array, axes: int) -> Array:
@@ -127,37 +62,24 @@ def _by_protocol(values: Array, axes: int) -> Array:
     return values.reshape((3,) + (1,) * axes)
 
 
-def wire_rate(place: Placement, links: Links) -> Num:
-    """Return the bytes/s that the network gives all members of one domain together.
-
-    Groups that span more domains than hang on one leaf meet more switches and each other's
-    flows: published routing studies lose 30 % and more to collisions (Meta, SIGCOMM 2024).
-    """
-    slower = 1.0 + links.congestion * np.log2(np.maximum(place.domains / FLAT_DOMAINS, 1.0))
-    return links.scale_out * np.power(place.per_domain, links.rail_scaling) / slower
-
-
-def ring_bandwidth(place: Placement, links: Links) -> Num:
-    """Return the bytes/s of a ring: the slower of the links it must cross.
-
-    A ring over several domains enters and leaves each one through the NICs of all its members
-    there, so eight members with 50 GB/s each match NVLink.
-    """
-    across = wire_rate(place, links)
-    inside = np.where(place.per_domain > 1.0, links.scale_up, np.inf)
-    several = np.where(place.domains > 1.0, np.minimum(inside, across), inside)
-    result: Num = np.minimum(several, 1e15)
-    return result
-
-
 def ring_hops_seconds(place: Placement, links: Links, rounds: Num, axes: int = 1) -> Array:
-    """Return the latency of the steps of a ring by protocol (leading axis).
+    """Return the latency of the steps of a ring by protocol (leading axis), seconds.
+
+        rounds * ((ranks - domains) * intra + (domains - 1) * inter) * latency_factor
+
+    with `intra` and `inter` of one hop inside a domain and over the network (NCCL tuning.cc).
 
     Args:
         place: The group.
         links: Its links.
         rounds: Passes around the ring: 1 for all-gather and reduce-scatter, 2 for all-reduce.
         axes: Axes of the messages, behind the protocol's.
+
+    >>> from scalewise.physics.links import placement
+    >>> links = Links(scale_up=450e9, scale_out=50e9, hop_seconds=0, call_seconds=0)
+    >>> hops = ring_hops_seconds(placement(16.0, 1.0, 8.0), links, 1.0) * 1e6
+    >>> [float(protocol[0].round(1)) for protocol in hops]      # LL, LL128, Simple
+    [16.7, 30.6, 61.6]
     """
     inter = rounds * (place.domains - 1.0)
     intra = rounds * (place.ranks - 1.0) - inter
@@ -170,35 +92,52 @@ def ring_hops_seconds(place: Placement, links: Links, rounds: Num, axes: int = 1
 
 
 def call_latency(place: Placement, links: Links) -> Num:
-    """Return the constant of one call: the launch, and the fabric's share if it is crossed."""
+    """Return the constant of one call: the launch, and the fabric's part if it is crossed.
+
+        CALL_SECONDS + (call_seconds if domains > 1)
+
+    Args:
+        place: The group.
+        links: Its links.
+
+    >>> from scalewise.physics.links import placement
+    >>> links = Links(scale_up=450e9, scale_out=50e9, hop_seconds=0, call_seconds=20e-6)
+    >>> [float(call_latency(placement(n, 1.0, 8.0), links)) for n in (8.0, 16.0)]
+    [5e-06, 2.5e-05]
+    """
     result: Num = CALL_SECONDS + np.where(place.domains > 1.0, links.call_seconds, 0.0)
     return result
 
 
 def _choose(times: Array, protocol: Num) -> Num:
-    """Take NCCL's minimum over protocols, or the one that was asked for."""
+    """Return NCCL's minimum over protocols, or the requested one."""
     forced = np.where(protocol == 0.0, times[0], np.where(protocol == 1.0, times[1], times[2]))
     result: Num = np.where(protocol < 0.0, np.minimum.reduce(times, axis=0), forced)
     return result
 
 
 def _ring_seconds(bytes_: Num, place: Placement, links: Links, rounds: float) -> Num:
-    """Time of a ring collective that moves `rounds` x (n-1)/n of its bytes over each link."""
+    """Time of a ring collective that moves `rounds` x (n - 1) / n of its bytes over each link."""
     axes = np.ndim(bytes_)
     bandwidth = ring_bandwidth(place, links) * _by_protocol(RING_SHARE, axes)
     share = rounds * (place.ranks - 1.0) / place.ranks
     latency = _by_protocol(RING_BASE, axes) + call_latency(place, links)
     latency = latency + ring_hops_seconds(place, links, rounds, axes)
     # Small pieces are bound by how many messages the fabric can take, not by its bytes.
-    messages = np.where(place.domains > 1.0, rounds * (place.ranks - 1.0) * links.step_seconds, 0.0)
+    messages = np.where(
+        place.domains > 1.0, rounds * (place.ranks - 1.0) * links.ring_step_seconds, 0.0
+    )
     return _choose(latency + np.maximum(bytes_ * share / bandwidth, messages), links.protocol)
 
 
-def gather_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
-    """Return the time of an all-gather or reduce-scatter of `bytes_` (the full buffer).
+def all_gather_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
+    """Return the time of an all-gather of `bytes_` (the full buffer), seconds.
 
-    NCCL runs both as rings. `algorithm` can ask for PAT (logarithmic), or for a hierarchical
-    gather (a ring over domains on every rail at once, then one inside the domain).
+        min over protocols of
+            base + call + hops + max(bytes * (n - 1) / n / (share * bandwidth), (n - 1) * step)
+
+    NCCL runs it as a ring. `algorithm` can ask for PAT (logarithmic), or for a hierarchical
+    all-gather (a ring over domains on every rail at once, then one inside the domain).
 
     Args:
         bytes_: Size of the gathered buffer, bytes; several buffers of the same group may lie
@@ -208,15 +147,44 @@ def gather_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
 
     Returns:
         Seconds; 0 for a group of one.
+
+    >>> from scalewise.physics.links import placement
+    >>> links = Links(scale_up=450e9, scale_out=50e9, hop_seconds=0, call_seconds=0)
+    >>> sizes = (8.0, 64.0, 512.0)                               # latency grows with ranks
+    >>> [round(1e3 * float(all_gather_seconds(405e6, placement(n, 1.0, 8.0), links)), 3)
+    ...  for n in sizes]
+    [0.825, 1.237, 2.221]
     """
-    if not np.any(place.ranks > 1.0):
+    if not some(place.ranks > 1.0):
         return 0.0 * bytes_
     time = _ring_seconds(bytes_, place, links, 1.0)
-    if np.any(np.asarray(links.algorithm) >= 2.0):
+    if some(np.asarray(links.algorithm) >= 2.0):
         time = np.where(links.algorithm == 2.0, _pat_seconds(bytes_, place, links), time)
         time = np.where(links.algorithm == 3.0, _hierarchical_seconds(bytes_, place, links), time)
     result: Num = np.where(place.ranks > 1.0, time, 0.0)
     return result
+
+
+def reduce_scatter_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
+    """Return the time of a reduce-scatter of `bytes_` (the full buffer), seconds.
+
+        all_gather_seconds(scatter_factor * bytes)
+
+    NCCL runs it as the same ring, the other way around.
+
+    Args:
+        bytes_: Size of the full buffer, bytes.
+        place: The group.
+        links: Its links.
+
+    >>> from scalewise.physics.links import placement
+    >>> links = Links(scale_up=450e9, scale_out=50e9, hop_seconds=0, call_seconds=0)
+    >>> gloo = replace(links, scatter_factor=2.0)
+    >>> place = placement(8.0, 1.0, 8.0)
+    >>> float(reduce_scatter_seconds(4e6, place, gloo) - all_gather_seconds(8e6, place, links))
+    0.0
+    """
+    return all_gather_seconds(links.scatter_factor * bytes_, place, links)
 
 
 def _pat_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
@@ -242,7 +210,12 @@ def _hierarchical_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
 
 
 def all_reduce_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
-    """Return the time of an all-reduce of `bytes_`: the best of ring, tree and in-switch.
+    """Return the time of an all-reduce of `bytes_`, seconds.
+
+        min(ring, tree, NVLS)
+
+    The ring passes every byte around twice. The double binary tree (NCCL tuning.cc) has a latency
+    of log2(domains), and NVLS reduces inside the switch.
 
     Args:
         bytes_: Size of the reduced buffer, bytes.
@@ -251,12 +224,20 @@ def all_reduce_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
 
     Returns:
         Seconds; 0 for a group of one.
+
+    >>> from scalewise.physics.links import placement
+    >>> links = Links(scale_up=450e9, scale_out=50e9, hop_seconds=0, call_seconds=0, nvls=0.0)
+    >>> place = placement(512.0, 1.0, 8.0)
+    >>> ring, tree = replace(links, algorithm=0.0), replace(links, algorithm=1.0)
+    >>> [round(1e6 * float(all_reduce_seconds(1e6, place, each))) for each in (links, ring, tree)]
+    [104, 1258, 104]
     """
-    if not np.any(place.ranks > 1.0):
+    if not some(place.ranks > 1.0):
         return 0.0 * bytes_
+    bytes_ = links.all_reduce_factor * bytes_
     ring = _ring_seconds(bytes_, place, links, 2.0)
     tree = _tree_seconds(bytes_, place, links)
-    switch = _in_switch_seconds(bytes_, place, links)
+    switch = _nvls_seconds(bytes_, place, links)
     best = np.minimum(np.minimum(ring, tree), switch)
     best = np.where(links.algorithm == 0.0, ring, best)
     best = np.where(links.algorithm == 1.0, tree, best)
@@ -264,7 +245,7 @@ def all_reduce_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     return result
 
 
-def _in_switch_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
+def _nvls_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     """NVLS inside a domain, and a tree between several; where the switches cannot, never."""
     depth = np.floor(np.log2(place.domains))
     hops = 2.0 * depth * (NVLS_TREE_INTER + 2.0 * links.hop_seconds)
@@ -273,7 +254,7 @@ def _in_switch_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     inside = NVLS_SHARE * links.scale_up
     rate = np.where(place.domains > 1.0, np.minimum(inside, wire), inside)
     time = NVLS_LATENCY + call_latency(place, links) + links.latency_factor * hops + bytes_ / rate
-    able = (links.in_switch > 0.0) & (place.per_domain > NVLS_RANKS)
+    able = (links.nvls > 0.0) & (place.per_domain > NVLS_RANKS)
     result: Num = np.where(able, time, np.inf)
     return result
 
@@ -295,17 +276,133 @@ def _tree_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     return _choose(latency + 2.0 * bytes_ / bandwidth, links.protocol)
 
 
-def send_seconds(bytes_: Num, links: Links, crosses: Num) -> Num:
-    """Return the time of one point-to-point message.
+def p2p_seconds(bytes_: Num, links: Links, crosses: Mask) -> Num:
+    """Return the time of one P2P send/recv, seconds.
+
+        base + hop + bytes / (scale_out if crosses else scale_up)
+
+    with base and hop of the protocol Simple (NCCL tuning.cc).
 
     Args:
         bytes_: Size of the message.
         links: Links of the sender.
-        crosses: 1 where sender and receiver are in different domains.
+        crosses: Whether sender and receiver are in different domains.
+
+    >>> links = Links(scale_up=450e9, scale_out=50e9, hop_seconds=0, call_seconds=0)
+    >>> [round(1e6 * float(p2p_seconds(50e6, links, across)), 1) for across in (False, True)]
+    [127.9, 1027.4]
     """
     base = float(RING_BASE[2]) + CALL_SECONDS
     inside = base + float(RING_INTRA[2]) + bytes_ / links.scale_up
     hop = float(RING_INTER[2]) + 2.0 * links.hop_seconds
     across = base + links.call_seconds + hop + bytes_ / links.scale_out
-    result: Num = np.where(crosses > 0.0, across, inside)
+    result: Num = np.where(crosses, across, inside)
     return result
+
+
+SOURCE = "NCCL tuner (NVIDIA/nccl v2.30.7, src/graph/tuning.cc)"
+
+
+def derive_ring(
+    key: str, bytes_: float, place: Placement, links: Links, *, rounds: float = 1.0
+) -> Derivation:
+    """Return how the time of an all-gather, a reduce-scatter or a ring all-reduce comes about.
+
+    Args:
+        key: Which collective it is.
+        bytes_: Size of the full buffer, bytes.
+        place: The group, one row.
+        links: Its links, one row.
+        rounds: Passes around the ring: 2 for an all-reduce.
+
+    >>> from scalewise.physics.links import placement
+    >>> links = Links(scale_up=450e9, scale_out=50e9, hop_seconds=0, call_seconds=0)
+    >>> place = placement(64.0, 1.0, 8.0)
+    >>> ring = derive_ring("all-gather", 405e6, place, links)
+    >>> ring.label, ring.value == float(all_gather_seconds(405e6, place, links))
+    ('all-gather, protocol LL128', True)
+    """
+    ranks, algorithm = scalar(place.ranks), scalar(links.algorithm)
+    if ranks <= 1.0:
+        return Derivation(key=key, label=f"{key}: a group of one", formula="0")
+    if rounds == 1.0 and algorithm >= 2.0:
+        seconds = scalar(all_gather_seconds(bytes_, place, links))
+        name = ALGORITHMS[int(algorithm)]
+        letter = Letter("t", seconds, f"{name} algorithm over {ranks:,.0f} ranks", "s")
+        return Derivation(key=key, label=key, formula="t", letters=(letter,), source=SOURCE)
+    one = replace(links, algorithm=0.0)
+    times = [
+        scalar(_ring_seconds(bytes_, place, replace(one, protocol=float(p)), rounds))
+        for p in range(len(PROTOCOLS))
+    ]
+    forced = scalar(links.protocol)
+    used = int(forced) if forced >= 0.0 else times.index(min(times))
+    hops = scalar(ring_hops_seconds(place, links, rounds)[used])
+    per_domain, domains = scalar(place.per_domain), scalar(place.domains)
+    step = scalar(links.ring_step_seconds) if domains > 1.0 else 0.0
+    others = ", ".join(
+        f"{name.upper()} {seconds * 1e6:,.1f} us"
+        for name, seconds in zip(PROTOCOLS, times, strict=True)
+    )
+    return Derivation(
+        key=key,
+        label=f"{key}, protocol {PROTOCOLS[used].upper()}",
+        formula="t0 + tc + th + max(b * r * (p - 1) / p / (f * w), r * (p - 1) * ts)",
+        letters=(
+            Letter("b", bytes_, "full buffer", "B"),
+            Letter("p", ranks, "ranks of the ring"),
+            Letter("r", rounds, "passes around the ring"),
+            Letter("t0", float(RING_BASE[used]), "base latency", "s"),
+            Letter(
+                "tc", scalar(call_latency(place, links)), "launch, and call over the fabric", "s"
+            ),
+            Letter("th", hops, "latency of all hops", "s"),
+            Letter("f", float(RING_SHARE[used]), "payload per byte of the protocol"),
+            Letter("w", scalar(ring_bandwidth(place, links)), "bandwidth of the ring", "B/s"),
+            Letter("ts", step, "minimum time of a ring step over the fabric", "s"),
+        ),
+        notes=(f"{per_domain:,.0f} ranks on each of {domains:,.0f} domains", others),
+        source=SOURCE,
+    )
+
+
+def derive_all_reduce(key: str, bytes_: float, place: Placement, links: Links) -> Derivation:
+    """Return how the time of an all-reduce comes about: the fastest of ring, tree and NVLS.
+
+    Args:
+        key: Which collective it is.
+        bytes_: Size of the reduced buffer, bytes.
+        place: The group, one row.
+        links: Its links, one row.
+
+    >>> from scalewise.physics.links import placement
+    >>> links = Links(scale_up=450e9, scale_out=50e9, hop_seconds=0, call_seconds=0)
+    >>> derive_all_reduce("gradients", 1e6, placement(512.0, 1.0, 8.0), links).letters[0].meaning
+    'tree over 512 ranks on 64 domains'
+    """
+    seconds = scalar(all_reduce_seconds(bytes_, place, links))
+    sent = scalar(links.all_reduce_factor) * bytes_
+    by = {
+        "ring": scalar(_ring_seconds(sent, place, links, 2.0)),
+        "tree": scalar(_tree_seconds(sent, place, links)),
+        "NVLS": scalar(_nvls_seconds(sent, place, links)),
+    }
+    used = min(by, key=lambda name: abs(by[name] - seconds))
+    if used == "ring" or scalar(place.ranks) <= 1.0:
+        return derive_ring(key, sent, place, links, rounds=2.0)
+    return Derivation(
+        key=key,
+        label=key,
+        formula="t",
+        letters=(
+            Letter(
+                "t",
+                seconds,
+                f"{used} over {scalar(place.ranks):,.0f} ranks on {scalar(place.domains):,.0f} "
+                "domains",
+                "s",
+            ),
+        ),
+        notes=(", ".join(f"{name} {s * 1e6:,.1f} us" for name, s in by.items() if s < np.inf),),
+        source=SOURCE,
+    )

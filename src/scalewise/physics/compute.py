@@ -1,4 +1,4 @@
-"""How long kernels take: matrix products, attention, memory-bound work, host launches.
+"""Kernel cost model: GEMMs, attention, overlap of device and host, clocks under a power cap.
 
     rate = peak * efficiency                       # FLOP/s, sustained in a training step
     gemm_seconds(4096, 12288, 4096, rate=rate, units=132, memory_rate=2.8e12)
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from scalewise.derivation import Derivation, Letter
 from scalewise.numeric import Num
 
 # Output tiles of today's GEMM kernels, with their efficiency against the largest: smaller tiles
@@ -19,6 +20,8 @@ from scalewise.numeric import Num
 TILE_M = np.array([256.0, 128.0, 64.0])
 TILE_N = np.array([128.0, 128.0, 64.0])
 TILE_EFFICIENCY = np.array([1.0, 0.95, 0.5])
+# FLOPs of one tile per element of K, as if all tiles were as efficient as the largest.
+TILE_FLOPS = 2.0 * TILE_M * TILE_N / TILE_EFFICIENCY
 
 # Pipeline fill of one tile along K, elements. Fitted on FSDP step times: 146 (x/: 1.7).
 K_FILL = 128.0
@@ -29,7 +32,7 @@ KERNEL_SECONDS = 3e-6
 
 # K splits a library may choose when there are too few tiles (cuBLAS split-K / stream-K).
 SPLIT_K_DEPTH = 2048.0
-SPLIT_K_MOST = 4.0
+SPLIT_K_MAX = 4.0
 
 # Tokens at which a fused attention kernel reaches half of its rate. Published FlashAttention
 # tables (512 to 16k tokens) give about 390; step times give 515 x/÷ 1.4.
@@ -47,7 +50,12 @@ def gemm_seconds(
     element_bytes: Num = 2.0,
     fill: Num = K_FILL,
 ) -> Num:
-    """Return the time of C[m, n] = A[m, k] B[k, n].
+    """Return the time of C[m, n] = A[m, k] B[k, n], seconds.
+
+        max(min over tiles a x b and splits s of
+                ceil(ceil(m / a) * ceil(n / b) * s / units) * (k / s + fill)
+                    * 2 * a * b / efficiency * units / rate,
+            (bytes * (m * k + k * n) + 2 * m * n) / memory_rate) + KERNEL_SECONDS
 
     The product is cut into tiles, the tiles run in waves over the compute units, and the last wave
     may be nearly empty: that is what makes small products inefficient. The best of three tile
@@ -65,12 +73,17 @@ def gemm_seconds(
 
     Returns:
         Seconds; never below the time to move operands and result through memory once.
+
+    >>> chip = {"rate": 700e12, "units": 132.0, "memory_rate": 2.8e12}
+    >>> times = [float(gemm_seconds(m, 4096.0, 4096.0, **chip)) for m in (64.0, 4096.0)]
+    >>> [round(1e6 * seconds, 1) for seconds in times]        # the first is bound by memory
+    [15.4, 211.8]
     """
-    split = np.minimum(np.maximum(np.floor(k / SPLIT_K_DEPTH), 1.0), SPLIT_K_MOST)
+    split = np.minimum(np.maximum(np.floor(k / SPLIT_K_DEPTH), 1.0), SPLIT_K_MAX)
     # Tile shapes along a leading axis, so that all are tried in one pass.
     shape = (len(TILE_M),) + (1,) * max(np.ndim(m), np.ndim(n), np.ndim(k))
     tile_m, tile_n = TILE_M.reshape(shape), TILE_N.reshape(shape)
-    wave = 2.0 * tile_m * tile_n / TILE_EFFICIENCY.reshape(shape) * units / rate
+    wave = TILE_FLOPS.reshape(shape) * units / rate
     tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n)
     whole = np.ceil(tiles / units) * (k + fill)
     parts = np.ceil(tiles * split / units) * (k / split + fill)
@@ -80,36 +93,143 @@ def gemm_seconds(
     return result
 
 
-def attention_seconds(flops: Num, *, rate: Num, sequence: Num) -> Num:
-    """Return the time of a fused attention kernel.
+def attention_seconds(flops: Num, *, rate: Num, seq_len: Num) -> Num:
+    """Return the time of a fused attention kernel, seconds.
+
+        flops * (1 + ATTENTION_HALF_SEQUENCE / seq_len) / rate
+
+    The form of the published FlashAttention tables (Dao, arXiv 2307.08691).
 
     Args:
         flops: Work of the kernel, causal FLOP.
         rate: FLOP/s it sustains on long sequences.
-        sequence: Tokens along which one kernel call runs; short ones leave the units idle.
+        seq_len: Tokens along which one kernel call runs; short ones leave the units idle.
+
+    >>> attention_seconds(4e12, rate=400e12, seq_len=4000.0)
+    0.011
     """
-    result: Num = flops * (1.0 + ATTENTION_HALF_SEQUENCE / sequence) / rate
+    result: Num = flops * (1.0 + ATTENTION_HALF_SEQUENCE / seq_len) / rate
     return result
 
 
 def smooth_max(a: Num, b: Num, sharpness: float = 0.06) -> Num:
-    """Return a maximum that rounds its corner, for two processes that hide each other.
+    """Return a maximum with a rounded corner, for two processes that overlap.
 
-    When the device and the host need the same time, neither hides perfectly behind the other; at
-    a = b the result is 12 % above (what a p-norm with p = 6 gives, fitted on eager step times).
+        (a + b + sqrt((a - b)^2 + sharpness a b)) / 2
+
+    When the device and the host need the same time, neither overlaps the other perfectly; at
+    a = b the result is 12% above (what a p-norm with p = 6 gives, fitted on eager step times).
+
+    Args:
+        a: One time.
+        b: The other, in the same unit.
+        sharpness: 0 for a plain maximum.
+
+    >>> round(float(smooth_max(1.0, 1.0)), 3), round(float(smooth_max(1.0, 0.1)), 3)
+    (1.122, 1.002)
     """
-    result: Num = 0.5 * (a + b + np.sqrt((a - b) * (a - b) + sharpness * a * b))
+    apart = a - b
+    result: Num = 0.5 * (a + b + np.sqrt(apart * apart + sharpness * a * b))
     return result
 
 
 def clock_factor(cap_watts: Num, tdp_watts: Num, idle_watts: Num) -> Num:
-    """Return the share of sustained clock left under a power cap.
+    """Return the fraction of the sustained clock left under a power cap.
+
+        min(((cap - idle) / (tdp - idle))^(1 / 2.5), 1)
 
     Dynamic power goes as V^2 f, and V falls with f over the range where capping works, so power
     grows with about the cube of the clock near the top and less below. The exponent 2.5 is an
     assumption: no published sweep of clocks under a cap was at hand.
     The sustained efficiency at the full TDP is part of the calibration, so the factor is 1 there.
+
+    Args:
+        cap_watts: Power cap.
+        tdp_watts: Power limit without one.
+        idle_watts: Power with nothing running.
+
+    >>> [round(float(clock_factor(cap, 700.0, 80.0)), 3) for cap in (700.0, 500.0)]
+    [1.0, 0.856]
     """
     head = np.maximum(cap_watts - idle_watts, 1.0) / np.maximum(tdp_watts - idle_watts, 1.0)
     result: Num = np.minimum(np.power(head, 1.0 / 2.5), 1.0)
     return result
+
+
+def derive_gemm(
+    key: str,
+    m: float,
+    n: float,
+    k: float,
+    *,
+    rate: float,
+    units: float,
+    memory_rate: float,
+    element_bytes: float = 2.0,
+    fill: float = K_FILL,
+) -> Derivation:
+    """Return how `gemm_seconds` of one product comes about: its tile, its waves, or its bytes.
+
+    >>> chip = {"rate": 700e12, "units": 132.0, "memory_rate": 2.8e12}
+    >>> derive_gemm("down", 64.0, 4096.0, 4096.0, **chip).label
+    'GEMM down, bound by memory'
+    """
+    split = min(max(np.floor(k / SPLIT_K_DEPTH), 1.0), SPLIT_K_MAX)
+    choices = []
+    for a, b, efficiency in zip(TILE_M, TILE_N, TILE_EFFICIENCY, strict=True):
+        wave = 2.0 * a * b / efficiency * units / rate
+        tiles = np.ceil(m / a) * np.ceil(n / b)
+        for s in {1.0, float(split)}:
+            seconds = wave * np.ceil(tiles * s / units) * (k / s + fill)
+            choices.append((float(seconds), float(a), float(b), float(efficiency), s))
+    best, a, b, efficiency, s = min(choices)
+    shape = (Letter("m", m, "rows"), Letter("n", n, "columns"), Letter("k", k, "depth"))
+    start = Letter("t0", KERNEL_SECONDS, "start and end of a kernel", "s")
+    traffic = (element_bytes * (m * k + k * n) + 2.0 * (m * n)) / memory_rate
+    if traffic >= best:
+        return Derivation(
+            key=key,
+            label=f"GEMM {key}, bound by memory",
+            formula="(e * (m * k + k * n) + 2 * m * n) / B + t0",
+            letters=(
+                *shape,
+                Letter("e", element_bytes, "bytes per operand element"),
+                Letter("B", memory_rate, "memory bandwidth, sustained", "B/s"),
+                start,
+            ),
+        )
+    return Derivation(
+        key=key,
+        label=f"GEMM {key}",
+        formula="2 * a * b / E * u / R * ceil(ceil(m / a) * ceil(n / b) * s / u) * (k / s + f)"
+        " + t0",
+        letters=(
+            *shape,
+            Letter("a", a, "rows of a tile"),
+            Letter("b", b, "columns of a tile"),
+            Letter("E", efficiency, "efficiency of the tile"),
+            Letter("u", units, "compute units"),
+            Letter("s", s, "parts of the depth (split-K)"),
+            Letter("f", fill, "depth at which a tile begins to pay"),
+            Letter("R", rate, "sustained rate", "FLOP/s"),
+            start,
+        ),
+    )
+
+
+def derive_smooth_max(key: str, label: str, device: float, host: float) -> Derivation:
+    """Return how the slower of device and host comes about.
+
+    >>> derive_smooth_max("f", "forward of a layer", 1.0, 1.0).value == float(smooth_max(1.0, 1.0))
+    True
+    """
+    return Derivation(
+        key=key,
+        label=label,
+        formula="0.5 * (d + h + sqrt((d - h) ** 2 + 0.06 * d * h))",
+        letters=(
+            Letter("d", device, "device: kernels and exposed communication", "s"),
+            Letter("h", host, "host: launches", "s"),
+        ),
+        notes=("a maximum with a rounded corner: neither hides the other perfectly",),
+    )

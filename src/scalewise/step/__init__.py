@@ -1,1 +1,1 @@
-"""One training step: what each technique adds, what overlaps what, and what it all costs."""
+"""One training step: one file per technique, composed into terms that add up."""

@@ -1,4 +1,4 @@
-"""Named parts that add up: the shape of every answer about where something goes."""
+"""Breakdowns: named parts that add up, in order."""
 
 from __future__ import annotations
 

@@ -1,40 +1,111 @@
-"""What context parallelism adds to a layer: keys and values that travel under attention.
+"""Context parallelism: keys and values of other ranks, sent under attention.
 
-Ring: cp - 1 sends of the local keys and values, each hidden behind one block of attention;
-backward sends their gradients too. All-gather: the whole sequence's keys and values at once,
-before attention starts (and a reduce-scatter of their gradients after it).
+Ring: cp - 1 sends of the local keys and values, each overlapped with one block of attention;
+backward sends their gradients too. All-gather: the whole sequence's keys and values before
+attention starts, and a reduce-scatter of their gradients after it.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from scalewise.numeric import Num
-from scalewise.physics.collectives import gather_seconds, send_seconds
+from scalewise.derivation import Derivation, Letter
+from scalewise.numeric import Num, scalar, some
+from scalewise.physics.collectives import SOURCE, all_gather_seconds, derive_ring, p2p_seconds
 from scalewise.step.case import Case
-from scalewise.step.groups import context_group, links
-from scalewise.step.layers import LayerCompute, tokens_per_rank
+from scalewise.step.groups import context_group
+
+if TYPE_CHECKING:
+    from scalewise.step.origin import Origin
 
 
-def layer_seconds(case: Case, layer: LayerCompute) -> tuple[Num, Num, Num]:
-    """Return (load, exposed forward, exposed backward) of one layer, seconds."""
-    if not (case.cp > 1.0).any():
-        none = np.zeros_like(case.layers)
+def local_bytes(case: Case) -> Num:
+    """Return keys and values of one rank, 16 bits each, bytes."""
+    return 2.0 * 2.0 * case.tokens * case.shape.key_value / case.split.tp
+
+
+def hop_seconds(case: Case) -> Num:
+    """Return one send of the local keys and values to the next rank of the ring, seconds."""
+    crosses = np.asarray(context_group(case.split).domains > 1.0)
+    return p2p_seconds(local_bytes(case), case.links, crosses)
+
+
+def gather_seconds(case: Case) -> Num:
+    """Return one all-gather of all keys and values, seconds."""
+    bytes_ = local_bytes(case) * case.split.cp
+    # Also stands for the reduce-scatter of their gradients. Its `scatter_factor` is left out: the
+    # golden estimates were taken so, and no measured run has context parallelism over Gloo.
+    return all_gather_seconds(bytes_, context_group(case.split), case.links)
+
+
+def layer_seconds(case: Case, attention: Num, backward: Num) -> tuple[Num, Num, Num]:
+    """Return (all, exposed forward, exposed backward) communication of one layer, seconds.
+
+    Args:
+        case: The step.
+        attention: Attention forward of a layer, seconds.
+        backward: Its backward, seconds.
+    """
+    split = case.split
+    if not some(split.cp > 1.0):
+        none = case.zeros
         return none, none, none
-    local = 2.0 * 2.0 * tokens_per_rank(case) * case.key_value / case.tp
-    group, wires = context_group(case), links(case)
-    crosses = np.where(group.domains > 1.0, 1.0, 0.0)
-    hop = send_seconds(local, wires, crosses)
-    hops = case.cp - 1.0
-    block_forward = layer.attention_forward / case.cp
-    block_backward = layer.attention_backward / case.cp
-    ring_forward = hops * np.maximum(hop - block_forward, 0.0)
-    ring_backward = hops * np.maximum(2.0 * hop - block_backward, 0.0)
-    gather = gather_seconds(local * case.cp, group, wires)
-    ring = case.cp_ring > 0.0
-    again = np.where(case.recompute > 0.0, 1.0, 0.0)
-    load = np.where(ring, hops * hop * (3.0 + again), gather * (3.0 + again))
-    forward = np.where(ring, ring_forward, gather)
-    backward = np.where(ring, ring_backward + again * ring_forward, gather * (2.0 + again))
-    one = case.cp == 1.0
-    return np.where(one, 0.0, load), np.where(one, 0.0, forward), np.where(one, 0.0, backward)
+    hop, gather, hops = hop_seconds(case), gather_seconds(case), split.cp - 1.0
+    ring_forward = hops * np.maximum(hop - attention / split.cp, 0.0)
+    ring_backward = hops * np.maximum(2.0 * hop - backward / split.cp, 0.0)
+    ring, repeated = split.cp_ring, np.where(split.recompute > 0.0, 1.0, 0.0)
+    everything = np.where(ring, hops * hop * (3.0 + repeated), gather * (3.0 + repeated))
+    exposed_forward = np.where(ring, ring_forward, gather)
+    exposed_backward = np.where(
+        ring, ring_backward + repeated * ring_forward, gather * (2.0 + repeated)
+    )
+    alone = split.cp == 1.0
+    return (
+        np.where(alone, 0.0, everything),
+        np.where(alone, 0.0, exposed_forward),
+        np.where(alone, 0.0, exposed_backward),
+    )
+
+
+def derive(o: Origin) -> Derivation:
+    """Return how exposed context-parallel communication of a step comes about."""
+    split, kernels = o.case.split, o.step.layer.kernels
+    cp = Letter("cp", scalar(split.cp), "context-parallel degree")
+    repeated = Letter(
+        "r", 1.0 if scalar(split.recompute) > 0.0 else 0.0, "1 if attention is recomputed"
+    )
+    bytes_ = scalar(local_bytes(o.case))
+    if not split.cp_ring[0]:
+        gather = derive_ring(
+            "all-gather of keys and values", bytes_ * scalar(split.cp), context_group(split),
+            o.case.links,
+        )  # fmt: skip
+        return Derivation(
+            key="context_parallel",
+            label="exposed CP",
+            formula="n * L * (3 + r) * G",
+            letters=(
+                o.n, o.layers, repeated, Letter("G", gather.value, gather.label, "s", gather),
+            ),
+            source=SOURCE,
+        )  # fmt: skip
+    ring = "max(t - Af / cp, 0)"
+    return Derivation(
+        key="context_parallel",
+        label="exposed CP",
+        formula=f"n * L * (cp - 1) * ((1 + r) * {ring} + max(2 * t - Ab / cp, 0))",
+        letters=(
+            o.n,
+            o.layers,
+            cp,
+            repeated,
+            Letter(
+                "t", scalar(hop_seconds(o.case)), f"one send of {bytes_ / 1e6:,.1f} MB of keys", "s"
+            ),
+            Letter("Af", scalar(kernels.attention_forward), "attention, forward", "s"),
+            Letter("Ab", scalar(kernels.attention_backward), "attention, backward", "s"),
+        ),
+        source=SOURCE,
+    )

@@ -13,37 +13,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from scalewise.catalog import knows, names
 from scalewise.chip import Calibration, load_chip
-from scalewise.errors import InputError, did_you_mean, is_like
-from scalewise.numeric import Array, Mask
-from scalewise.physics import money, power
-from scalewise.stack import Stack, load_stack, stack_for
+from scalewise.errors import InputError
+from scalewise.numeric import Array, Mask, lazy
+from scalewise.physics import cost, power
+from scalewise.physics.memory import fit_chance, fit_factor
+from scalewise.results import Result
+from scalewise.software import choose_stack
 from scalewise.step.case import Case
-from scalewise.step.feasibility import REASONS, feasibility
+from scalewise.step.compose import Step, compose
+from scalewise.step.feasibility import feasibility
 from scalewise.step.flops import recompute_flops
-from scalewise.step.memory import MemoryParts, fullest, stage_memory
+from scalewise.step.layout import lay_out
+from scalewise.step.memory import MemoryParts, stage_memory, worst_rank
 from scalewise.step.result import Estimate
 from scalewise.step.stages import stage_layers
 from scalewise.step.support import check_supported
-from scalewise.step.terms import Load, Terms, communication_load, step_terms
-from scalewise.step.work import Work, work
+from scalewise.step.terms import CommTime, Terms, comm_time, step_terms
 from scalewise.strategies import Strategies, encode
 from scalewise.strategy import Strategy
 
 if TYPE_CHECKING:
     from scalewise.cluster import Cluster
     from scalewise.model import Convention, Model
+    from scalewise.stack import Stack
     from scalewise.workload import Workload
 
-DEFAULT_STACKS = {"gpu": "megatron", "tpu": "maxtext-tpu", "other": "neuronx"}
-"""Software assumed when none is named: the best validated one for the kind of device."""
+STATED_FIT = 0.5
+"""Chance to fit that is demanded of a strategy the user names: predicted memory within capacity."""
 
+CHOSEN_FIT = 0.9
+"""Chance to fit that is demanded of a strategy that is chosen or suggested: the upper end of the
+80% interval within capacity."""
+
+RAN_FIT = 0.1
+"""Chance to fit below which even a run that is known to have run would be refused."""
 
 # Predictions closer than this are one: repeats of a run differ by about 1 % (FSDP tables) and
 # ZeRO-0/1 twins of a sweep by 1.1 % in the median. Chosen after 0 and 2 % with the sweeps' regret
@@ -55,8 +63,8 @@ NEAR_TIE = 0.015
 EXTRAPOLATION = 1.09
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimates:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Estimates(Result):
     """Many estimates of one model, cluster and workload: arrays over strategies."""
 
     model: Model
@@ -64,14 +72,18 @@ class Estimates:
     workload: Workload
     strategies: Strategies
     stack: Stack
+    others: tuple[Stack, ...]
+    """Stacks that are plausible as well, where none was named: the interval covers them."""
     chip: Calibration
     convention: Convention
     """How FLOPs are counted in `tflops`, `mfu` and `hfu`."""
+    fit: float
+    """Chance to fit into memory below which a strategy counts as infeasible."""
     defaults: tuple[str, ...]
     """What was chosen for the user."""
     case: Case
-    work: Work
-    """What its layers and its slowest stage do."""
+    step: Step
+    """What its layers, its slowest stage and its pipeline do."""
     terms: Terms
     step_seconds: Array
     """Time of one optimizer step: the sum of its terms."""
@@ -79,22 +91,22 @@ class Estimates:
     def __len__(self) -> int:
         return len(self.strategies)
 
-    @cached_property
-    def load(self) -> Load:
+    @lazy
+    def comm_time(self) -> CommTime:
         """Communication of one rank, hidden or not."""
-        return communication_load(self.case, self.work)
+        return comm_time(self.case, self.step)
 
-    @cached_property
+    @lazy
     def tokens_per_second(self) -> Array:
         """Tokens per second of the whole cluster."""
         return self.workload.tokens_per_step / self.step_seconds
 
-    @cached_property
+    @lazy
     def tokens_per_second_per_accelerator(self) -> Array:
         """Tokens per second of one accelerator."""
         return self.tokens_per_second / self.cluster.accelerators
 
-    @cached_property
+    @lazy
     def interval(self) -> tuple[float, float]:
         """80 % interval of throughput, as factors.
 
@@ -108,49 +120,56 @@ class Estimates:
         low = self.stack.interval[0] * self.chip.interval[0] / beyond
         return low, self.stack.interval[1] * self.chip.interval[1] * beyond
 
-    @cached_property
+    @lazy
     def tflops(self) -> Array:
         """Model TFLOP/s per accelerator, in the convention."""
-        flops = self.model.training_flops(self.workload.sequence, self.convention)
+        flops = self.model.training_flops(self.workload.seq_len, self.convention)
         return self.tokens_per_second_per_accelerator * flops / 1e12
 
-    @cached_property
+    @lazy
     def mfu(self) -> Array:
         """Model FLOP/s over the peak of the precision."""
-        return self.tflops * 1e12 / self.case.peak
+        return self.tflops * 1e12 / self.case.rates.peak
 
-    @cached_property
+    @lazy
     def hfu(self) -> Array:
         """Like MFU, with recomputed FLOPs counted."""
-        extra = recompute_flops(self.case, self.model, self.workload.sequence)
-        return self.mfu + self.tokens_per_second_per_accelerator * extra / self.case.peak
+        extra = recompute_flops(self.case, self.model, self.workload.seq_len)
+        return self.mfu + self.tokens_per_second_per_accelerator * extra / self.case.rates.peak
 
-    @cached_property
+    @lazy
     def _stages(self) -> MemoryParts:
-        """Memory of every stage that can be the fullest."""
+        """Memory of every stage of which the worst rank may be."""
         return stage_memory(self.case)
 
-    @cached_property
+    @lazy
     def memory(self) -> MemoryParts:
-        """Memory of the fullest rank by part."""
-        return fullest(self._stages)
+        """Memory of the worst rank by part."""
+        return worst_rank(self._stages)
 
-    @cached_property
+    @lazy
     def memory_bytes(self) -> Array:
-        """Peak memory of the fullest rank."""
+        """Peak memory of the worst rank."""
         return np.asarray(np.max(self._stages.total, axis=0))
 
-    @cached_property
+    @lazy
     def infeasible_code(self) -> Array:
         """0 where the strategy can run, else a place in `REASONS`."""
-        return feasibility(self.case, self.memory_bytes * self.stack.memory_interval[0])
+        factor = fit_factor(self.fit, self.stack.memory_interval)
+        return feasibility(self.case, self.memory_bytes * factor)
 
-    @cached_property
+    @lazy
+    def fit_chance(self) -> Array:
+        """Chance that the worst rank stays within its memory."""
+        capacity = self.case.rates.memory_bytes
+        return np.asarray(fit_chance(self.memory_bytes, capacity, self.stack.memory_interval))
+
+    @lazy
     def feasible(self) -> Mask:
         """Whether the strategy can run."""
         return np.asarray(self.infeasible_code == 0.0)
 
-    @cached_property
+    @lazy
     def watts_per_accelerator(self) -> Array | None:
         """Mean power of one device over the step; None where its power is not published."""
         limit, idle = self.cluster.power_limit, self.cluster.idle
@@ -159,7 +178,7 @@ class Estimates:
         parts = self.terms.parts()
         return np.asarray(power.device_watts(parts, self.step_seconds, idle=idle, cap=limit))
 
-    @cached_property
+    @lazy
     def facility_watts_per_accelerator(self) -> Array | None:
         """With its share of host and network, times PUE."""
         if self.watts_per_accelerator is None:
@@ -174,21 +193,21 @@ class Estimates:
             )
         )
 
-    @cached_property
+    @lazy
     def joules_per_token(self) -> Array | None:
         """Energy of the site per token."""
         if self.facility_watts_per_accelerator is None:
             return None
         return self.facility_watts_per_accelerator / self.tokens_per_second_per_accelerator
 
-    @cached_property
+    @lazy
     def usd_per_million_tokens(self) -> Array | None:
         """Rent per million tokens; None where no price is known."""
         price = self.cluster.usd_per_hour
         if price is None:
             return None
         rate = self.tokens_per_second_per_accelerator
-        return np.asarray(money.dollars_per_token(price, rate)) * 1e6
+        return np.asarray(cost.usd_per_token(price, rate)) * 1e6
 
     def __getitem__(self, row: int) -> Estimate:
         from scalewise.step.result import estimate_row
@@ -205,6 +224,7 @@ def estimate(
     *,
     stack: Stack | str | None = None,
     convention: Convention = "causal",
+    fit: float = STATED_FIT,
 ) -> Estimate: ...
 
 
@@ -217,6 +237,7 @@ def estimate(
     *,
     stack: Stack | str | None = None,
     convention: Convention = "causal",
+    fit: float = STATED_FIT,
 ) -> Estimates: ...
 
 
@@ -228,6 +249,7 @@ def estimate(
     *,
     stack: Stack | str | None = None,
     convention: Convention = "causal",
+    fit: float = STATED_FIT,
 ) -> Estimate | Estimates:
     """Predict what one training step costs.
 
@@ -236,101 +258,63 @@ def estimate(
         cluster: On what; its accelerators must be the product of the strategy's degrees.
         workload: Sequence length, global batch, precision.
         strategy: How the work is split; one, or many.
-        stack: Software, by name or as constants; by default the best validated one for the
-            kind of accelerator.
+        stack: Software, by name or as constants; by default what is usual for the strategy and
+            the device, with an interval that covers the other plausible stacks. Many strategies
+            share one: PyTorch if all are fully sharded, else Megatron.
         convention: How FLOPs are counted: "causal", "palm", "megatron" or "6n".
+        fit: Chance to fit into memory below which a strategy counts as infeasible.
 
     Returns:
         An `Estimate` for one strategy, `Estimates` for many.
 
     Raises:
         InputError: If a single strategy does not fit the cluster's size or the batch.
-        UnsupportedModelError: If the model has parts that are not modelled.
+        UnsupportedModelError: If the model has parts that are not modeled.
     """
     check_supported(model)
     single = isinstance(strategy, Strategy)
     if isinstance(strategy, Strategy):
         strategy.check_mesh(cluster.accelerators)
-        strategy.micro_steps(workload)
+        strategy.microbatches_of(workload)
         _check_splits(model, workload, strategy)
         many = Strategies.of([strategy])
     else:
         many = strategy if isinstance(strategy, Strategies) else Strategies.of(strategy)
     eager = (many.compiled == encode("compiled", False)).all()
-    software, note = choose_stack(stack, cluster, compiled=False if eager else None)
-    if isinstance(strategy, Strategy) and strategy.compiled not in (None, software.compiled):
+    software = choose_stack(
+        stack,
+        cluster,
+        fully_sharded=bool((many.sharding == encode("sharding", "zero3")).all()),
+        compiled=False if eager else None,
+    )
+    compiled = software.stack.compiled
+    if isinstance(strategy, Strategy) and strategy.compiled not in (None, compiled):
         raise InputError(
             f"the strategy says {'compiled' if strategy.compiled else 'eager'}, but stack "
-            f"{software.name} is {'compiled' if software.compiled else 'eager'}",
+            f"{software.stack.name} is {'compiled' if compiled else 'eager'}",
             hint="drop the word from the strategy, or name generic-eager or generic-compiled",
         )
     chip = load_chip(cluster.accelerator.architecture)
-    case = Case.of(model, cluster, workload, many, software, chip)
-    done = work(case)
-    terms, seconds = step_terms(case, done)
+    case = lay_out(model, cluster, workload, many, software.stack, chip)
+    step = compose(case)
+    terms, seconds = step_terms(case, step)
     result = Estimates(
         model=model,
         cluster=cluster,
         workload=workload,
         strategies=many,
-        stack=software,
+        stack=software.stack,
+        others=software.others,
         chip=chip,
         convention=convention,
-        defaults=() if note is None else (note,),
+        fit=fit,
+        defaults=() if software.reason is None else (software.default,),
         case=case,
-        work=done,
+        step=step,
         terms=terms,
         step_seconds=np.asarray(seconds),
     )
     return result[0] if single else result
-
-
-def choose_stack(
-    stack: Stack | str | None, cluster: Cluster, *, compiled: bool | None
-) -> tuple[Stack, str | None]:
-    """Find the software constants for a name, a framework, or nothing.
-
-    Args:
-        stack: Constants, the name or file of a stack, the name of a framework, or None.
-        cluster: Whose devices it must run on.
-        compiled: What the strategy says of the code, or None.
-
-    Returns:
-        The stack, and a sentence where it was chosen for the user: the best validated one for the
-        device, or the generic one for a framework that the catalog does not know.
-
-    Raises:
-        InputError: If the stack does not run on the device.
-    """
-    kind, note = cluster.accelerator.kind, None
-    if stack is None:
-        stack = "generic-eager" if compiled is False else DEFAULT_STACKS[kind]
-        if knows("stacks", cluster.name):
-            # A calibrated machine has software of its own name.
-            stack = cluster.name
-        note = f"software stack {stack}"
-    if isinstance(stack, Stack):
-        software = stack
-    elif stack.endswith(".toml") or knows("stacks", stack):
-        software = load_stack(stack)
-    else:
-        # A misspelt name is an error; a name like no other is software we have never seen.
-        if is_like(stack, names("stacks")):
-            raise InputError(
-                f"`{stack}` is not in the catalog of stacks",
-                hint=did_you_mean(stack, names("stacks")),
-            )
-        software = stack_for(stack, device=kind, compiled=compiled)
-        note = f"software stack {software.name} for {stack}"
-        if software.name.startswith("generic"):
-            note += ", which the catalog does not know"
-    if software.devices not in (kind, "any"):
-        raise InputError(
-            f"stack {software.name} runs on a {software.devices}, but "
-            f"{cluster.accelerator.name} is a {kind}",
-            hint=f"leave the stack out for {DEFAULT_STACKS[kind]}, or use generic-compiled",
-        )
-    return software, note
 
 
 def _check_splits(model: Model, workload: Workload, strategy: Strategy) -> None:
@@ -341,9 +325,9 @@ def _check_splits(model: Model, workload: Workload, strategy: Strategy) -> None:
             f"tp = {strategy.tp} does not divide the {model.heads} attention heads of {model.name}",
             hint=f"use tp {', '.join(divisors)}",
         )
-    if workload.sequence % strategy.cp:
+    if workload.seq_len % strategy.cp:
         raise InputError(
-            f"cp = {strategy.cp} does not divide the sequence of {workload.sequence} tokens",
+            f"cp = {strategy.cp} does not divide the sequence of {workload.seq_len} tokens",
             hint="use a divisor of the sequence length",
         )
     if strategy.ep > 1 and model.moe is None:
@@ -371,6 +355,3 @@ def _check_splits(model: Model, workload: Workload, strategy: Strategy) -> None:
             f"chunks of the {model.layers} layers of {model.name}",
             hint=f"keep pp x v at or below {model.layers + 2}",
         )
-
-
-__all__ = ["DEFAULT_STACKS", "NEAR_TIE", "REASONS", "Estimates", "choose_stack", "estimate"]

@@ -6,24 +6,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scalewise.numeric import Array
+from scalewise.numeric import Array, some
 from scalewise.step.case import Case
 
 if TYPE_CHECKING:
     from scalewise.model import Model
 
 
-def recompute_flops(case: Case, model: Model, sequence: int) -> Array:
+def recompute_flops(case: Case, model: Model, seq_len: int) -> Array:
     """Return FLOPs per token that backward repeats of forward.
 
     Full recompute repeats a layer's forward, without its last product where the stack stops
-    early; selective repeats attention, and the share of products that the stack's policy drops.
+    early; selective repeats attention, and the fraction of GEMMs that the stack's policy drops.
     """
-    if not case.recompute.any():
-        return np.zeros_like(case.layers)
-    parts = model.forward_flops_parts(sequence)
+    split, habits = case.split, case.habits
+    if not some(split.recompute):
+        return case.zeros
+    parts = model.forward_flops_parts(seq_len)
     products = parts["qkv"] + parts["attention_out"] + parts["mlp"]
     down = 2.0 * model.hidden * model.ffn * model.layers
-    full = products - case.recompute_skips_last * down + parts["attention"]
-    selective = case.selective_share * products + parts["attention"]
-    return np.where(case.recompute == 2.0, full, np.where(case.recompute == 1.0, selective, 0.0))
+    full = products - habits.recompute_skips_last * down + parts["attention"]
+    selective = habits.selective_share * products + parts["attention"]
+    return np.where(split.recomputes_all, full, np.where(split.recomputes_some, selective, 0.0))

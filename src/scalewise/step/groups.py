@@ -1,7 +1,9 @@
-"""Which ranks talk to which: the groups of a mesh and the links they use.
+"""Process groups of a mesh, and the scale-up domains they span.
+
+    shard_group(case.split)          # Placement(ranks, per_domain, domains)
 
 Ranks are laid out with tp innermost, then cp, dp_shard, dp_replicate, and pp outermost, as
-Megatron and PyTorch's device meshes do; so tensor parallelism stays inside a scale-up domain as
+Megatron-LM and PyTorch's device meshes do: tensor parallelism stays inside a scale-up domain as
 long as it fits, and pipeline stages are farthest apart.
 """
 
@@ -9,61 +11,36 @@ from __future__ import annotations
 
 import numpy as np
 
-from scalewise.numeric import Array
-from scalewise.physics.collectives import Links, Placement, placement
-from scalewise.step.case import Case
+from scalewise.numeric import Mask
+from scalewise.physics.links import Placement, placement
+from scalewise.step.case import Split
 
 
-def links(case: Case) -> Links:
-    """The links of every group of the case."""
-    return Links(
-        scale_up=case.scale_up,
-        scale_out=case.scale_out,
-        hop_seconds=case.hop_seconds,
-        call_seconds=case.call_seconds,
-        step_seconds=case.ring_step_seconds,
-        net_overhead=case.net_overhead,
-        congestion=case.congestion,
-        rail_scaling=case.rail_scaling,
-        latency_factor=case.latency_factor,
-        protocol=case.protocol,
-        algorithm=case.algorithm,
-        in_switch=case.in_switch,
-    )
+def tensor_group(split: Split) -> Placement:
+    """Ranks that split the matrices of a layer."""
+    return placement(split.tp, 1.0, split.domain)
 
 
-def tensor_group(case: Case) -> Placement:
-    """Ranks that share one layer's matrices."""
-    return placement(case.tp, 1.0, case.domain)
+def context_group(split: Split) -> Placement:
+    """Ranks that split a sequence."""
+    return placement(split.cp, split.tp, split.domain)
 
 
-def context_group(case: Case) -> Placement:
-    """Ranks that share one sequence."""
-    return placement(case.cp, case.tp, case.domain)
-
-
-def shards(case: Case) -> Array:
-    """Ranks that share one copy of what is sharded: context-parallel ranks shard too."""
-    return case.dp_shard * case.cp
-
-
-def shard_group(case: Case) -> Placement:
+def shard_group(split: Split) -> Placement:
     """Ranks among which parameters, gradients or optimizer state are sharded."""
-    return placement(shards(case), case.tp, case.domain)
+    return placement(split.shards, split.tp, split.domain)
 
 
-def replica_group(case: Case) -> Placement:
+def replica_group(split: Split) -> Placement:
     """Ranks that hold the same shard."""
-    return placement(case.dp_replicate, case.tp * case.cp * case.dp_shard, case.domain)
+    return placement(split.dp_replicate, split.tp * split.cp * split.dp_shard, split.domain)
 
 
-def gradient_group(case: Case) -> Placement:
+def gradient_group(split: Split) -> Placement:
     """All ranks that hold the same parameters and see different data."""
-    return placement(case.dp_replicate * shards(case), case.tp, case.domain)
+    return placement(split.dp_replicate * split.shards, split.tp, split.domain)
 
 
-def stages_cross_domains(case: Case) -> Array:
-    """1 where neighbouring pipeline stages sit in different scale-up domains."""
-    return np.where(case.accelerators / case.pp >= case.domain, 1.0, 0.0) * (
-        case.accelerators > case.domain
-    )
+def stages_cross_domains(split: Split) -> Mask:
+    """Whether neighboring pipeline stages are in different scale-up domains."""
+    return np.asarray((split.gpus / split.pp >= split.domain) & (split.gpus > split.domain))

@@ -1,12 +1,11 @@
-"""What a step keeps in memory, by named part, on the fullest rank.
+"""Peak memory of the worst rank, by part.
 
     parts = peak_memory(case)
     parts.total, parts.activations
 
-Three stages can be the fullest: the first (most micro batches in flight, embedding), a middle one
-(most layers), the last (logits, output head). Each is priced, the largest is returned. Sizes in
-bytes; mixed-precision AdamW (Rajbhandari et al., arXiv 1910.02054): 2 bytes of weights, 12 of
-master weights and moments, gradients as the stack keeps them.
+Three stages can be the worst: the first (most micro-batches in flight, embedding), a middle one
+(most layers), the last (logits, LM head). Sizes in bytes; bytes per parameter and per token are in
+`physics.memory`.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalewise.numeric import Num, stacked
+from scalewise.numeric import Num, some, stacked
+from scalewise.physics import memory as physics
+from scalewise.physics import pipeline
 from scalewise.step.breakdown import Breakdown
 from scalewise.step.case import Case
-from scalewise.step.groups import shards
-from scalewise.step.layers import tokens_per_rank
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryParts(Breakdown):
-    """Bytes on the fullest rank; they add up to `total`.
+    """Bytes on the worst rank; they add up to `total`.
 
     First what sharding decides alone, so that a space of strategies adds it up once for all
-    schedules, then what a micro batch leaves behind.
+    schedules, then what a micro-batch leaves behind.
     """
 
     parameters: Num
@@ -35,99 +34,97 @@ class MemoryParts(Breakdown):
     gradients: Num
     optimizer: Num
     """Master weights and moments."""
-    gather_buffers: Num
-    """Unsharded parameters and gradients of the blocks in flight (FSDP)."""
+    all_gather_buffers: Num
+    """Unsharded parameters and gradients of the layers in flight (FSDP)."""
     workspace: Num
     """Context, communication buffers, library workspaces."""
     logits: Num
-    """Output of the head and its gradient."""
+    """Output of the LM head and its gradient."""
     activations: Num
-    """Kept from forward for backward, all micro batches in flight."""
+    """Kept from forward for backward, all micro-batches in flight."""
     fragmentation: Num
-    """What the allocator cannot use."""
+    """Memory that the allocator cannot use."""
 
 
 def activation_bytes(case: Case) -> tuple[Num, Num]:
-    """Return bytes that one layer keeps per micro batch: (as the strategy recomputes, in full).
-
-    The least that backward needs in 16 bits (Korthikanti et al., arXiv 2205.05198, with fused
-    attention): inputs of two norms and of qkv and up projections (4 h, split by sequence
-    parallelism), queries, keys, values and attention output, inputs and output of the activation.
-    """
-    tokens = tokens_per_rank(case)
-    split = np.where(case.sequence_parallel > 0.0, case.tp, 1.0)
-    wide = case.hidden / split
-    # Gathered inputs stay only without a pipeline and inside a domain (published peaks agree).
-    stay = (case.pp == 1.0) & (split > 1.0) & (case.tp <= case.domain)
-    kept = case.gathers_kept * np.where(stay, 1.0, 0.0)
-    narrow = (2.0 * case.query + 2.0 * case.key_value + (2.0 + case.gated) * case.ffn) / case.tp
-    elements = case.activation_factor * (4.0 * wide + narrow) + 2.0 * kept * case.hidden
-    # Quantised inputs of the four products are kept as such.
-    inputs = 2.0 * wide + (case.query + case.ffn) / case.tp
-    elements = elements - (1.0 - 0.5 * case.matmul_bytes) * inputs
-    scores = 5.0 * case.unfused_attention * case.heads * case.sequence / case.tp
-    whole = tokens * (2.0 * elements + np.where(case.recompute == 0.0, scores, 0.0))
-    selective = whole * case.selective_memory
-    full = 2.0 * tokens * wide
+    """Return what one layer keeps per micro-batch: (as the strategy recomputes, in full), bytes."""
+    s, split, habits = case.shape, case.split, case.habits
+    tokens = case.tokens
+    elements, inputs = physics.activation_elements(
+        s.hidden, s.query, s.key_value, s.ffn, gated=s.gated, tp=split.tp, sp=split.sp
+    )
+    elements = habits.activation_factor * elements
+    if some(habits.keeps_sp_all_gather):
+        # They stay only without a pipeline and inside a domain (published peaks agree).
+        stay = ~split.pipelined & (split.sp > 1.0) & (split.tp <= split.domain)
+        elements = elements + np.where(habits.keeps_sp_all_gather & stay, 2.0 * s.hidden, 0.0)
+    # Quantized inputs of the four GEMMs are kept as such.
+    elements = elements - (1.0 - 0.5 * case.rates.matmul_bytes) * inputs
+    bytes_ = 2.0 * elements
+    if some(habits.unfused_attention):
+        scores = 5.0 * habits.unfused_attention * s.heads * s.seq_len / split.tp
+        bytes_ = bytes_ + np.where(split.recompute == 0.0, scores, 0.0)
+    whole = tokens * bytes_
     stored = np.where(
-        case.recompute == 2.0, full, np.where(case.recompute == 1.0, selective, whole)
+        split.recomputes_all,
+        2.0 * tokens * s.hidden / split.sp,
+        np.where(split.recomputes_some, whole * habits.selective_memory, whole),
     )
     return stored, whole
 
 
 def in_flight(case: Case, stage: Num) -> Num:
-    """Micro batches whose activations stage `stage` (0 = first) holds at its peak.
-
-    1F1B: as many as stages behind it. Interleaved: (pp - 1) / chunks more on the first. GPipe:
-    all of them.
-    """
-    warm = case.pp - stage
-    warm = warm + np.where(case.chunks > 1.0, (case.pp - 1.0 - stage) / case.chunks, 0.0)
-    result: Num = np.where(
-        case.schedule == 0.0, case.micro_steps, np.minimum(case.micro_steps, warm)
-    )
+    """Return the micro-batches whose activations a stage (0 = first) holds; GPipe: all of them."""
+    split = case.split
+    n = split.num_microbatches
+    held = pipeline.in_flight(stage, split.pp, split.chunks, n)
+    result: Num = np.where(split.gpipe, n, held)
     return result
 
 
-def _stage(
+def stage_parts(
     case: Case, per_layer: tuple[Num, Num], layers: Num, flight: Num, edge: Num, logits: Num
 ) -> MemoryParts:
-    """Price one stage: `layers` layers, `flight` micro batches, `edge` parameters beside them."""
-    split = shards(case)
-    params = (layers * case.layer_params + edge) / case.tp
-    full = case.sharding == 3.0
+    """Return the parts of one stage.
+
+    Args:
+        case: The step.
+        per_layer: What one layer keeps per micro-batch, as `activation_bytes` says.
+        layers: Layers of the stage.
+        flight: Micro-batches in flight.
+        edge: Parameters outside of layers.
+        logits: Bytes of logits.
+    """
+    split, habits = case.split, case.habits
+    params = (layers * case.shape.layer_params + edge) / split.tp
     stored, whole = per_layer
     kept = layers * flight
     # While one layer is recomputed it is there in full.
     one, rest = np.minimum(kept, 1.0), np.maximum(kept - 1.0, 0.0)
-    activations = np.where(case.recompute > 0.0, rest * stored + one * whole, kept * stored)
-    block = case.layer_params / case.tp
-    ahead = np.where(case.reshard > 0.0, np.minimum(1.0 + case.prefetch, layers), layers)
-    buffers = np.where(full, (2.0 * ahead + case.reduce_bytes) * block, 0.0)
-    parameters = np.where(full, 4.0 * params / split, 2.0 * params)
-    scattered = case.sharding >= 2.0
-    gradients = np.where(scattered, 4.0 * params / split, case.gradient_memory * params)
-    states = np.where(full, 8.0, 12.0) * params
-    optimizer = np.where(case.sharding >= 1.0, states / split, states)
+    activations = np.where(split.recompute > 0.0, rest * stored + one * whole, kept * stored)
+    block = case.shape.layer_params / split.tp
+    ahead = np.where(split.reshard_after_forward, np.minimum(1.0 + split.prefetch, layers), layers)
+    buffers = np.where(split.fully_sharded, (2.0 * ahead + habits.reduce_bytes) * block, 0.0)
+    zero, shards = split.sharding, split.shards
     held = MemoryParts(
-        parameters=parameters,
-        gradients=gradients,
-        optimizer=optimizer,
-        gather_buffers=buffers,
-        workspace=case.workspace_bytes,
+        parameters=physics.parameter_bytes(zero, shards) * params,
+        gradients=physics.gradient_bytes(zero, shards, habits.gradient_memory) * params,
+        optimizer=physics.optimizer_bytes(zero, shards) * params,
+        all_gather_buffers=buffers,
+        workspace=habits.workspace_bytes,
         logits=logits,
         activations=activations,
         fragmentation=0.0,
     )
-    return MemoryParts(**{**held.parts(), "fragmentation": case.fragmentation * held.total})
+    return MemoryParts(**{**held.parts(), "fragmentation": habits.fragmentation * held.total})
 
 
 def peak_memory(case: Case) -> MemoryParts:
-    """Return the parts of the fullest rank's peak."""
-    return fullest(stage_memory(case))
+    """Return the peak memory of the worst rank, by part."""
+    return worst_rank(stage_memory(case))
 
 
-def fullest(stages: MemoryParts) -> MemoryParts:
+def worst_rank(stages: MemoryParts) -> MemoryParts:
     """Choose the stage that needs most, the first of equals."""
     total = np.asarray(stages.total)
     which = np.argmax(total, axis=0)
@@ -147,27 +144,37 @@ def fullest(stages: MemoryParts) -> MemoryParts:
 
 
 def stage_memory(case: Case) -> MemoryParts:
-    """Return the parts of every stage that can be the fullest, along a leading axis.
+    """Return the parts of every stage that can be the worst, along a leading axis.
 
     The first, the last and a middle one, in the order of preference among equals; the only one
     where no strategy has a pipeline.
     """
-    tokens = tokens_per_rank(case)
-    logits = case.logit_memory * tokens * case.vocab / case.tp
-    both = case.embedding_params + case.head_params
-    alone = case.pp == 1.0
     stored = activation_bytes(case)
-    if alone.all():
-        flight = in_flight(case, 0.0)
-        return _stage(case, stored, case.first_layers[None], flight, both, logits)
-    # A tied head lives on the last stage as a second copy of the embedding.
-    none = np.zeros_like(case.layers)
-    stage = stacked(none, case.pp - 1.0, np.minimum(1.0, case.pp - 1.0))
-    layers = stacked(case.first_layers, case.last_layers, case.middle_layers)
-    head = np.where(case.head_params > 0.0, case.head_params, case.embedding_params)
-    here = np.where(alone, both, case.embedding_params)
-    edge = stacked(here, np.where(alone, both, head), none)
+    stages = stage_inputs(case)
+    return stage_parts(case, stored, *stages)
+
+
+def logit_bytes(case: Case) -> Num:
+    """Return the logits of one micro-batch and their gradient, bytes."""
+    tokens = case.tokens
+    return case.habits.logit_memory * tokens * case.shape.vocab / case.split.tp
+
+
+def stage_inputs(case: Case) -> tuple[Num, Num, Num, Num]:
+    """Return layers, micro-batches in flight, parameters outside of layers and logits by stage."""
+    shape, split = case.shape, case.split
+    logits = logit_bytes(case)
+    both = shape.embedding_params + shape.head_params
+    if not some(split.pipelined):
+        return split.first_layers[None], in_flight(case, 0.0), both, logits
+    none = case.zeros
+    alone = ~split.pipelined
+    place = stacked(none, split.pp - 1.0, np.minimum(1.0, split.pp - 1.0))
+    layers = stacked(split.first_layers, split.last_layers, split.middle_layers)
+    edge = stacked(
+        np.where(alone, both, shape.embedding_params), np.where(alone, both, shape.tied_copy), none
+    )
     # GPipe runs all forward passes, head and loss included, before it frees the first logits.
-    kept = np.where((case.schedule == 0.0) & (case.pp > 1.0), case.micro_steps, 1.0) * logits
+    kept = np.where(split.gpipe, split.num_microbatches, 1.0) * logits
     held = stacked(np.where(alone, logits, 0.0), kept, none)
-    return _stage(case, stored, layers, in_flight(case, stage), edge, held)
+    return layers, in_flight(case, place), edge, held

@@ -1,4 +1,4 @@
-"""One estimate as plain numbers: what it costs, where the time goes, how sure, from where.
+"""Result of `estimate`: plain numbers with breakdown, interval and sources.
 
     e.step_seconds                 # the sum of e.terms
     e.waterfall()                  # from the chip's peak to the achieved rate, losses named
@@ -9,66 +9,52 @@ Data only: tables and pictures of it live in `scalewise.report`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from scalewise.results import Result
 from scalewise.step.feasibility import REASONS
-from scalewise.step.terms import TERM_NAMES
+from scalewise.terms import EXPOSED, TERMS
+from scalewise.units import GIB
 
 if TYPE_CHECKING:
     from scalewise.cluster import Cluster
     from scalewise.model import Convention, Model
     from scalewise.stack import Stack
     from scalewise.step.estimate import Estimates
+    from scalewise.step.origin import Origin
     from scalewise.strategy import Strategy
     from scalewise.workload import Workload
 
-GIB = float(2**30)
 
-# Terms in which a device computes what the model needs; their excess over the ideal time is the
-# kernels' inefficiency.
-COMPUTE_TERMS = ("gemm", "attention", "head")
-
-# Exposed communication by group, as terms of the step.
-EXPOSED_TERMS = {
-    "tensor_parallel": ("tensor_parallel",),
-    "context_parallel": ("context_parallel",),
-    "data_parallel": ("data_parallel_gather", "data_parallel_reduce"),
-    "pipeline": ("pipeline_send",),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """What one training step costs. SI units; `low` and `high` bound 80 % of cases."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Estimate(Result):
+    """Predicted step: time, memory, power, cost. SI units; `low` to `high` is the 80% interval."""
 
     model: Model
     cluster: Cluster
     workload: Workload
     strategy: Strategy
     stack: Stack
-    micro_steps: int
+    num_microbatches: int
     """Micro steps per optimizer step."""
     step_seconds: float
     """Time of one optimizer step: the sum of `terms`."""
     terms: dict[str, float]
     """Seconds of the step by what they are spent on, in order; they add up."""
-    load: dict[str, float]
-    """Seconds of communication by group, hidden or not."""
+    comm_seconds: dict[str, float]
+    """Seconds of communication by group, overlapped and exposed."""
     exposed: dict[str, float]
-    """Seconds of communication by group that nothing hides."""
+    """Seconds of exposed communication by group."""
     tokens_per_second: float
     """Of the whole cluster."""
     tokens_per_second_per_accelerator: float
-    low: float
-    """Low end of the 80 % interval of tokens/s per accelerator."""
-    high: float
-    """High end of it."""
     convention: Convention
-    """How FLOPs are counted."""
+    """FLOP convention of MFU."""
     tflops: float
     """Model TFLOP/s per accelerator."""
     mfu: float
@@ -78,13 +64,15 @@ class Estimate:
     peak_flops: float
     """Datasheet FLOP/s of one accelerator at the precision."""
     memory: dict[str, float]
-    """Bytes on the fullest rank by what they hold; they add up to `memory_bytes`."""
+    """Bytes of the worst rank by part; they add up to `memory_bytes`."""
     memory_bytes: float
     memory_low: float
     """Low end of the 80 % interval of memory."""
     memory_high: float
     memory_capacity: float
     """Bytes of one accelerator."""
+    fit: float
+    """Chance that the worst rank stays within it, 0 to 1."""
     infeasible: str | None
     """Why it cannot run, or None."""
     watts_per_accelerator: float | None
@@ -97,11 +85,62 @@ class Estimate:
     """Price of the whole cluster for an hour."""
     usd_per_million_tokens: float | None
     provenance: dict[str, str]
-    """Where the numbers behind each part came from."""
+    """Sources of the numbers, by part."""
     defaults: tuple[str, ...]
-    """What was chosen for the user."""
+    """Defaults that were used."""
     warnings: tuple[str, ...]
-    """What to know before trusting it."""
+    """Warnings."""
+    many: Estimates = field(repr=False, compare=False)
+    """The estimates it is a row of: everything it was made from."""
+    row: int = field(repr=False, compare=False)
+    """Its place there."""
+
+    @cached_property
+    def origin(self) -> Origin:
+        """Its inputs, its case and its step, one row each."""
+        from scalewise.step.compose import compose
+        from scalewise.step.layout import lay_out
+        from scalewise.step.origin import Origin
+        from scalewise.strategies import Strategies
+
+        many = self.many
+        case, step = many.case, many.step
+        if len(many) > 1:
+            one = Strategies.of([self.strategy])
+            case = lay_out(self.model, self.cluster, self.workload, one, self.stack, many.chip)
+            step = compose(case)
+        return Origin(
+            model=self.model, cluster=self.cluster, stack=self.stack, chip=many.chip,
+            case=case, step=step,
+        )  # fmt: skip
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """80% prediction interval of tokens/s per GPU.
+
+        Where no software was named it covers every plausible stack: the residuals of one stack say
+        nothing about the others.
+        """
+        from scalewise.step.estimate import estimate
+
+        many = self.many
+        low, high = (factor * self.tokens_per_second_per_accelerator for factor in many.interval)
+        for stack in many.others:
+            other = estimate(self.model, self.cluster, self.workload, [self.strategy], stack=stack)
+            rate = float(other.tokens_per_second_per_accelerator[0])
+            low = min(low, rate * other.interval[0])
+            high = max(high, rate * other.interval[1])
+        return low, high
+
+    @property
+    def low(self) -> float:
+        """Low end of the 80% prediction interval of tokens/s per GPU."""
+        return self.interval[0]
+
+    @property
+    def high(self) -> float:
+        """High end of it."""
+        return self.interval[1]
 
     @property
     def feasible(self) -> bool:
@@ -110,12 +149,12 @@ class Estimate:
 
     @property
     def memory_headroom(self) -> float:
-        """Bytes left on the fullest rank."""
+        """Free memory of the worst rank, bytes."""
         return self.memory_capacity - self.memory_bytes
 
     @property
-    def exposed_share(self) -> float:
-        """Share of the step spent in communication that nothing hides."""
+    def exposed_fraction(self) -> float:
+        """Exposed communication, fraction of the step."""
         return sum(self.exposed.values()) / self.step_seconds
 
     @property
@@ -132,33 +171,31 @@ class Estimate:
         MFU); peak minus the losses is exactly achieved.
         """
         step, terms = self.step_seconds, self.terms
-        computing = sum(terms[name] for name in COMPUTE_TERMS)
-        losses = {"kernel efficiency": computing / step - self.mfu}
-        names = {name: label for name, label in TERM_NAMES.items() if name not in COMPUTE_TERMS}
-        losses |= {label: terms[name] / step for name, label in names.items()}
+        useful = sum(terms[term.key] for term in TERMS.values() if term.useful)
+        losses = {"kernel efficiency": useful / step - self.mfu}
+        losses |= {t.label: terms[t.key] / step for t in TERMS.values() if not t.useful}
         return {"peak": 1.0, **{k: -v for k, v in losses.items()}, "achieved": self.mfu}
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain types, for JSON and tables."""
         plain: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for each in fields(self):
+            if each.name in ("many", "row"):
+                continue
+            value = getattr(self, each.name)
             if isinstance(value, msgspec.Struct):
-                value = str(value) if field.name == "strategy" else _plain_noun(field.name, value)
+                value = str(value) if each.name == "strategy" else _plain_noun(each.name, value)
             elif isinstance(value, tuple):
                 value = list(value)
-            plain[field.name] = value
+            plain[each.name] = value
+            if each.name == "tokens_per_second_per_accelerator":
+                plain["low"], plain["high"] = self.interval
         plain["feasible"] = self.feasible
         plain["memory_headroom"] = self.memory_headroom
-        plain["exposed_share"] = self.exposed_share
+        plain["exposed_fraction"] = self.exposed_fraction
         plain["waterfall"] = self.waterfall()
         plain["days"] = self.days
         return plain
-
-    def _repr_html_(self) -> str:
-        from scalewise.report.html import estimate_html
-
-        return estimate_html(self)
 
 
 def _plain_noun(name: str, noun: msgspec.Struct) -> object:
@@ -174,20 +211,19 @@ def estimate_row(many: Estimates, row: int) -> Estimate:
     """Read one row of many estimates as plain numbers."""
     step = float(many.step_seconds[row])
     terms = {name: float(np.asarray(v)[row]) for name, v in many.terms.parts().items()}
-    load = {name: float(getattr(many.load, name)[row]) for name in EXPOSED_TERMS}
-    exposed = {group: sum(terms[t] for t in names) for group, names in EXPOSED_TERMS.items()}
+    comm_seconds = {name: float(getattr(many.comm_time, name)[row]) for name in EXPOSED}
+    exposed = {group: sum(terms[t] for t in names) for group, names in EXPOSED.items()}
     rate = float(many.tokens_per_second_per_accelerator[row])
     memory = {name: float(np.asarray(v)[row]) for name, v in many.memory.parts().items()}
     total = float(many.memory_bytes[row])
     below, above = many.stack.memory_interval
-    low, high = many.interval
 
     def pick(values: Any) -> float | None:
         return None if values is None else float(values[row])
 
     joules = pick(many.joules_per_token)
     price = many.cluster.usd_per_hour
-    capacity = float(many.case.memory_bytes[row])
+    capacity = float(many.case.rates.memory_bytes[row])
     strategy = many.strategies[row]
     return Estimate(
         model=many.model,
@@ -195,25 +231,24 @@ def estimate_row(many: Estimates, row: int) -> Estimate:
         workload=many.workload,
         strategy=strategy,
         stack=many.stack,
-        micro_steps=int(many.case.micro_steps[row]),
+        num_microbatches=int(many.case.split.num_microbatches[row]),
         step_seconds=step,
         terms=terms,
-        load=load,
+        comm_seconds=comm_seconds,
         exposed=exposed,
         tokens_per_second=float(many.tokens_per_second[row]),
         tokens_per_second_per_accelerator=rate,
-        low=rate * low,
-        high=rate * high,
         convention=many.convention,
         tflops=float(many.tflops[row]),
         mfu=float(many.mfu[row]),
         hfu=float(many.hfu[row]),
-        peak_flops=float(many.case.peak[row]),
+        peak_flops=float(many.case.rates.peak[row]),
         memory=memory,
         memory_bytes=total,
         memory_low=total * below,
         memory_high=total * above,
         memory_capacity=capacity,
+        fit=float(many.fit_chance[row]),
         infeasible=_reason(int(many.infeasible_code[row]), memory, total, capacity),
         watts_per_accelerator=pick(many.watts_per_accelerator),
         facility_watts_per_accelerator=pick(many.facility_watts_per_accelerator),
@@ -223,7 +258,9 @@ def estimate_row(many: Estimates, row: int) -> Estimate:
         usd_per_million_tokens=pick(many.usd_per_million_tokens),
         provenance=_provenance(many),
         defaults=many.defaults,
-        warnings=_warnings(many, total, total * above, capacity),
+        warnings=_warnings(many),
+        many=many,
+        row=row,
     )
 
 
@@ -256,8 +293,8 @@ def _provenance(many: Estimates) -> dict[str, str]:
     }
 
 
-def _warnings(many: Estimates, total: float, high: float, capacity: float) -> tuple[str, ...]:
-    """What a reader should know before trusting the numbers."""
+def _warnings(many: Estimates) -> tuple[str, ...]:
+    """Return the warnings."""
     found = list(many.cluster.assumed)
     if not many.chip.calibrated:
         name = many.cluster.accelerator.name
@@ -269,9 +306,4 @@ def _warnings(many: Estimates, total: float, high: float, capacity: float) -> tu
         )
     if many.stack.name.startswith("generic"):
         found.append(f"stack {many.stack.name} speaks for software the catalog does not know")
-    if total <= capacity < high or capacity < total:
-        found.append(
-            f"memory is tight: {total / GIB:.1f} GiB predicted of {capacity / GIB:.1f} GiB, "
-            f"up to {high / GIB:.1f} GiB within the interval"
-        )
     return tuple(found)

@@ -1,9 +1,9 @@
-"""Which layers go to which pipeline stage.
+"""Layers of each pipeline stage.
 
     stage_layers(model, 8, rule="even")       # (first, middle, last) layers per stage
 
-The fullest stage sets the pace, so rounding matters: a framework that fills stages in order by
-FLOPs can put 1.9x the ideal on one of them.
+The largest stage determines the step time, so rounding matters: a framework that fills stages in
+order by FLOPs can put 1.9x the ideal on one of them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def stage_layers(
     first: int | None = None,
     last: int | None = None,
 ) -> tuple[int, int, int]:
-    """Return the layers of the first, the fullest middle, and the last stage.
+    """Return the layers of the first, the largest middle, and the last stage.
 
     Args:
         model: The model.
         stages: Pipeline stages.
         rule: "even" (Megatron: equal stages; embedding and head count as layers when that makes
-            them equal), or "flops" (nanotron: filled in order until the share of FLOPs is met).
+            them equal), or "flops" (nanotron: filled in order until the fraction of FLOPs is met).
         first: Layers of the first stage, if the user fixes it.
         last: Layers of the last stage, if the user fixes it.
 

@@ -1,4 +1,4 @@
-"""What the cost model covers, and the sentence a user gets where it does not.
+"""Models that are supported, and the error for those that are not.
 
 A refusal is better than a guess: mixtures of experts and latent attention have shapes, parameter
 and FLOP counts (see Model), but no parallel cost model yet.
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class UnsupportedModelError(ScalewiseError):
-    """The model has parts whose cost is not modelled."""
+    """The model has parts that are not modeled."""
 
 
 def check_supported(model: Model) -> None:
-    """Refuse models whose step cannot be priced.
+    """Reject models whose step is not modeled.
 
     Raises:
         UnsupportedModelError: Naming the part.
@@ -27,11 +27,11 @@ def check_supported(model: Model) -> None:
     if model.moe is not None:
         raise UnsupportedModelError(
             f"{model.name} is a mixture of experts: expert parallelism and its all-to-all are not "
-            "modelled yet",
+            "modeled yet",
             hint="parameter and FLOP counts work (`scalewise models`); estimate a dense model",
         )
     if model.mla is not None:
         raise UnsupportedModelError(
-            f"{model.name} has latent attention (MLA), whose cost is not modelled yet",
+            f"{model.name} has latent attention (MLA), whose cost is not modeled yet",
             hint="parameter and FLOP counts work (`scalewise models`); estimate a dense model",
         )

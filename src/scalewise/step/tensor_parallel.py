@@ -1,60 +1,116 @@
-"""What tensor parallelism adds to a layer: collectives on the critical path.
+"""Tensor parallelism: collectives of a layer, and how much of them is exposed.
 
-With sequence parallelism a layer gathers before and scatters after attention and MLP: 4
-collectives forward, 4 backward, and 2 more gathers in backward for the weight gradients, because
-the gathered inputs are not kept. Without it: 2 all-reduces forward and 2 backward.
+With sequence parallelism a layer all-gathers before and reduce-scatters after attention and MLP:
+4 collectives forward, 4 backward, and 2 more all-gathers in backward for the weight gradients,
+unless the all-gathered inputs are kept. Without it: 2 all-reduces forward and 2 backward.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from scalewise.numeric import Num
-from scalewise.physics.collectives import all_reduce_seconds, gather_seconds
-from scalewise.step.case import Case
-from scalewise.step.groups import links, tensor_group
-from scalewise.step.layers import tokens_per_rank
+from scalewise.derivation import Derivation, Letter
+from scalewise.numeric import Num, every, scalar, some
+from scalewise.physics.collectives import (
+    all_gather_seconds,
+    all_reduce_seconds,
+    derive_all_reduce,
+    derive_ring,
+    reduce_scatter_seconds,
+)
+from scalewise.step.case import Case, Habits, Split
+from scalewise.step.groups import tensor_group
+
+if TYPE_CHECKING:
+    from scalewise.step.origin import Origin
+
+
+def message_bytes(case: Case) -> Num:
+    """Return the activations of a micro-batch that one collective moves, bytes."""
+    return 2.0 * case.tokens * case.shape.hidden
+
+
+def collective_seconds(case: Case) -> tuple[Num, Num, Num]:
+    """Return one all-gather, reduce-scatter and all-reduce of a layer's activations, seconds."""
+    split, links = case.split, case.links
+    buffer, group = message_bytes(case), tensor_group(split)
+    none = np.zeros_like(buffer)
+    gather: Num = none
+    scatter: Num = none
+    if some(split.sequence_parallel):
+        gather = all_gather_seconds(buffer, group, links)
+        plain = every(np.asarray(links.scatter_factor) == 1.0)
+        scatter = gather if plain else reduce_scatter_seconds(buffer, group, links)
+    reduce: Num = none
+    if not every(split.sequence_parallel):
+        reduce = all_reduce_seconds(buffer, group, links)
+    return gather, scatter, reduce
 
 
 def layer_seconds(case: Case) -> tuple[Num, Num]:
-    """Return communication of one layer, forward and backward, seconds (hidden or not)."""
-    if not (case.tp > 1.0).any():
-        none = np.zeros_like(case.layers)
+    """Return communication of one layer, forward and backward, seconds (overlapped or not)."""
+    split = case.split
+    if not some(split.tp > 1.0):
+        none = case.zeros
         return none, none
-    buffer = 2.0 * tokens_per_rank(case) * case.hidden
-    group, wires = tensor_group(case), links(case)
-    split = case.sequence_parallel > 0.0
-    none = np.zeros_like(buffer)
-    gather = gather_seconds(buffer, group, wires) if split.any() else none
-    scatter = gather
-    if split.any() and (case.scatter_factor != 1.0).any():
-        scatter = gather_seconds(case.scatter_factor * buffer, group, wires)
-    reduce: Num = none
-    if not split.all():
-        reduce = all_reduce_seconds(case.all_reduce_factor * buffer, group, wires)
+    gather, scatter, reduce = collective_seconds(case)
     both = 2.0 * gather + 2.0 * scatter
-    forward = np.where(split, both, 2.0 * reduce)
-    again = np.where(case.gathers_kept > 0.0, 0.0, 2.0 * gather)
-    backward = np.where(split, both + again, 2.0 * reduce)
-    repeated = np.where(case.recompute == 2.0, forward, 0.0)
+    forward = np.where(split.sequence_parallel, both, 2.0 * reduce)
+    inputs = np.where(case.habits.keeps_sp_all_gather, 0.0, 2.0 * gather)
+    backward = np.where(split.sequence_parallel, both + inputs, 2.0 * reduce)
+    repeated = np.where(split.recomputes_all, forward, 0.0)
     return forward, backward + repeated
 
 
-def exposed_seconds(seconds: Num, share: Num, compute: Num) -> Num:
-    """What of a layer's communication stays on the path.
-
-    The share that the stack cannot hide; all of it that finds no compute to hide behind.
-
-    Args:
-        seconds: Communication of a layer, hidden or not.
-        share: Share of it that stays on the path whatever runs beside it.
-        compute: Kernels of the layer, seconds.
-    """
-    result: Num = np.maximum(share * seconds, seconds - compute)
+def exposed_fraction(split: Split, habits: Habits) -> Num:
+    """Return the fraction of it that stays on the critical path in any case."""
+    result: Num = np.where(split.overlap_tp, 1.0 - habits.tp_overlap, 1.0)
     return result
 
 
-def exposed_share(case: Case) -> Num:
-    """Share of it that stays on the critical path."""
-    result: Num = np.where(case.overlap_tp > 0.0, 1.0 - case.tp_overlap, 1.0)
-    return result
+def derive(o: Origin) -> Derivation:
+    """Return how exposed tensor-parallel communication of a step comes about."""
+    split, links, layer = o.case.split, o.case.links, o.step.layer
+    bytes_, group = scalar(message_bytes(o.case)), tensor_group(split)
+    repeats = " + Cf" if split.recomputes_all[0] else ""
+    calls: tuple[Letter, ...]
+    if split.sequence_parallel[0]:
+        gather = derive_ring("all-gather", bytes_, group, links)
+        scatter = derive_ring("reduce-scatter", scalar(links.scatter_factor) * bytes_, group, links)
+        calls = (
+            Letter("Ag", gather.value, "one all-gather", "s", gather),
+            Letter("Rs", scatter.value, "one reduce-scatter", "s", scatter),
+        )
+        kept = bool(o.case.habits.keeps_sp_all_gather[0])
+        formulas = "2 * Ag + 2 * Rs", f"{2 if kept else 4} * Ag + 2 * Rs{repeats}"
+    else:
+        reduce = derive_all_reduce("all-reduce", bytes_, group, links)
+        calls = (Letter("Ar", reduce.value, "one all-reduce", "s", reduce),)
+        formulas = "2 * Ar", f"2 * Ar{repeats}"
+    forward = Derivation(
+        key="Cf", label="collectives of a layer, forward", formula=formulas[0], letters=calls
+    )
+    all_forward = Letter("Cf", forward.value, forward.label, "s", forward)
+    backward = Derivation(
+        key="Cb",
+        label="collectives of a layer, backward",
+        formula=formulas[1],
+        letters=(*calls, all_forward) if repeats else calls,
+    )
+    return Derivation(
+        key="tensor_parallel",
+        label="exposed TP",
+        formula="n * L * (max(u * Cf, Cf - Kf) + max(u * Cb, Cb - Kb))",
+        letters=(
+            o.n,
+            o.layers,
+            Letter("u", scalar(layer.tp_fraction), "fraction that is never overlapped"),
+            all_forward,
+            Letter("Kf", scalar(layer.free_forward), "kernels it can overlap with, forward", "s"),
+            Letter("Cb", backward.value, backward.label, "s", backward),
+            Letter("Kb", scalar(layer.free_backward), "kernels it can overlap with, backward", "s"),
+        ),
+        source=f"u: {o.software}; collectives: fabric {o.cluster.fabric.name}",
+    )

@@ -1,10 +1,10 @@
-"""One step, put together: named terms that add up to its time.
+"""Terms of one step: named parts that add up to its time.
 
-    terms, seconds = step_terms(case, work(case))
+    terms, seconds = step_terms(case, compose(case))
     seconds                        # the sum of `terms.parts()`
 
-The slowest pipeline stage sets the pace: its compute, host waits and exposed communication over
-all micro steps, then the bubble, the once-per-step reduction, the optimizer, and stragglers.
+The slowest stage over all micro-batches, then the bubble, communication once per step, optimizer,
+overhead and stragglers. Other properties of each term are in `scalewise.terms`.
 """
 
 from __future__ import annotations
@@ -16,41 +16,21 @@ import numpy as np
 from scalewise.numeric import Num
 from scalewise.step.breakdown import Breakdown
 from scalewise.step.case import Case
-from scalewise.step.work import Work
-
-TERM_NAMES = {
-    "gemm": "matrix products",
-    "attention": "attention",
-    "memory_bound": "memory-bound work",
-    "head": "output head and loss",
-    "recompute": "recompute",
-    "host": "kernel launches",
-    "tensor_parallel": "exposed tensor parallel",
-    "context_parallel": "exposed context parallel",
-    "data_parallel_gather": "exposed parameter gather",
-    "data_parallel_reduce": "exposed gradient reduction",
-    "contention": "contention with communication",
-    "bubble": "pipeline bubble",
-    "pipeline_send": "exposed pipeline sends",
-    "optimizer": "optimizer",
-    "overhead": "step overhead",
-    "straggler": "stragglers",
-}
-"""How people call the terms, in tables, pictures and sentences."""
+from scalewise.step.compose import Step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms(Breakdown):
-    """Where the time of a step goes, seconds, for the slowest stage. The order is the story."""
+    """Where the time of a step goes, seconds, for the slowest stage."""
 
     gemm: Num
-    """Matrix products of the layers."""
+    """GEMMs of the layers."""
     attention: Num
     """Attention kernels."""
     memory_bound: Num
     """Norms, activations, rotary, casts, gradient handling: bound by memory bandwidth."""
     head: Num
-    """Output projection and loss."""
+    """LM head and loss."""
     recompute: Num
     """Forward work repeated in backward."""
     host: Num
@@ -59,16 +39,16 @@ class Terms(Breakdown):
     """Exposed tensor-parallel communication."""
     context_parallel: Num
     """Exposed context-parallel communication."""
-    data_parallel_gather: Num
-    """Exposed parameter gathers (FSDP), the first of every micro step included."""
-    data_parallel_reduce: Num
-    """Exposed gradient reduction."""
+    dp_all_gather: Num
+    """Exposed all-gathers of parameters (FSDP), the first of every micro-batch included."""
+    dp_grad_reduce: Num
+    """Exposed reductions of gradients; under ZeRO-1/2 also the all-gather of updated parameters."""
     contention: Num
-    """Compute slowed down by data-parallel communication that runs beside it."""
+    """Compute slowed by overlapped data-parallel communication."""
     bubble: Num
-    """Idle while the pipeline fills and drains."""
-    pipeline_send: Num
-    """Exposed sends between pipeline stages."""
+    """Idle in warm-up and cool-down of the pipeline."""
+    pp_p2p: Num
+    """Exposed P2P between pipeline stages."""
     optimizer: Num
     """Optimizer update of the local shard."""
     overhead: Num
@@ -78,8 +58,8 @@ class Terms(Breakdown):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
-    """Communication of one rank in a step, hidden or not, seconds by group."""
+class CommTime:
+    """Communication of one rank in a step, overlapped or not, seconds by group."""
 
     tensor_parallel: Num
     context_parallel: Num
@@ -87,55 +67,56 @@ class Load:
     pipeline: Num
 
 
-def step_terms(case: Case, w: Work) -> tuple[Terms, Num]:
-    """Price one step.
+def step_terms(case: Case, step: Step) -> tuple[Terms, Num]:
+    """Return the terms of a step, and their sum, seconds.
 
     Args:
         case: The step (or many).
-        w: What its layers and its slowest stage do.
-
-    Returns:
-        The terms of its time, and their sum.
+        step: Its parts.
     """
-    steps = case.micro_steps
-    per_step, overlapped = steps * w.layers, steps * w.others
-    layer, traffic = w.layer, w.traffic
-    memory = layer.memory_forward + layer.memory_backward + layer.gradient
-    gather = overlapped * (w.exposed_forward + w.exposed_backward * (1.0 - w.reduce_share))
-    gather = gather + steps * (traffic.gather + w.root_gather)
-    reduce = overlapped * w.exposed_backward * w.reduce_share + steps * w.tail
+    n, stage, block, layer = case.split.num_microbatches, step.stage, step.block, step.layer
+    kernels, traffic = layer.kernels, step.traffic
+    every, overlapped = n * stage.layers, n * stage.others
+    memory = kernels.memory_forward + kernels.memory_backward + kernels.gradient
+    gathers = block.exposed_forward + block.exposed_backward * (1.0 - block.reduce_fraction)
+    ends = traffic.all_gather + stage.root_all_gather
+    reduces = block.exposed_backward * block.reduce_fraction
+    launches = block.forward_alone - layer.device_forward
+    launches = launches + (block.backward_alone - layer.device_backward)
     busy = Terms(
-        gemm=per_step * (layer.gemm_forward + layer.gemm_backward),
-        attention=per_step * (layer.attention_forward + layer.attention_backward),
-        memory_bound=per_step * memory,
-        head=steps * np.where(w.on_last, w.head, 0.0),
-        recompute=per_step * layer.recompute,
-        host=per_step * w.wait,
-        tensor_parallel=per_step * (w.tp_exposed_forward + w.tp_exposed_backward),
-        context_parallel=per_step * (w.cp_forward + w.cp_backward),
-        data_parallel_gather=gather,
-        data_parallel_reduce=reduce + w.reduction.exposed,
-        contention=overlapped * w.slowed + steps * w.tail_slowed,
-        bubble=w.bubble,
-        pipeline_send=w.send_exposed,
-        optimizer=case.optimizer_bytes * w.owned / case.memory_rate,
-        overhead=case.step_seconds,
+        gemm=every * (kernels.gemm_forward + kernels.gemm_backward),
+        attention=every * (kernels.attention_forward + kernels.attention_backward),
+        memory_bound=every * memory,
+        head=n * stage.head,
+        recompute=every * kernels.recompute,
+        host=every * launches,
+        tensor_parallel=every * (layer.tp_exposed_forward + layer.tp_exposed_backward),
+        context_parallel=every * (layer.cp_exposed_forward + layer.cp_exposed_backward),
+        dp_all_gather=overlapped * gathers + n * ends,
+        dp_grad_reduce=overlapped * reduces + n * stage.tail + step.once.exposed,
+        contention=overlapped * (block.slowed_forward + block.slowed_backward)
+        + n * stage.tail_slowed,
+        bubble=step.pipeline.bubble + step.sends.waiting,
+        pp_p2p=step.sends.exposed,
+        optimizer=case.habits.optimizer_bytes * step.optimizer_params / case.rates.memory,
+        overhead=case.habits.overhead_seconds,
         straggler=0.0,
     )
     seconds = busy.total
-    straggler = seconds * (case.straggler * np.log2(np.maximum(case.domains, 1.0)))
+    doublings = np.log2(np.maximum(case.split.domains, 1.0))
+    straggler = seconds * (case.habits.straggler * doublings)
     return Terms(**{**busy.parts(), "straggler": straggler}), seconds + straggler
 
 
-def communication_load(case: Case, w: Work) -> Load:
-    """All communication of one rank in a step."""
-    per_step, overlapped = case.micro_steps * w.layers, case.micro_steps * w.others
-    traffic = w.traffic
-    ends = traffic.gather + traffic.reduce + w.root_gather + w.root_reduce
-    beside = overlapped * (traffic.forward + traffic.backward)
-    return Load(
-        tensor_parallel=per_step * (w.tp_forward + w.tp_backward),
-        context_parallel=per_step * w.cp_load,
-        data_parallel=beside + case.micro_steps * ends + w.reduction.load,
-        pipeline=w.send_load,
+def comm_time(case: Case, step: Step) -> CommTime:
+    """Return all communication of one rank in a step, seconds."""
+    n, stage, layer, traffic = case.split.num_microbatches, step.stage, step.layer, step.traffic
+    every = n * stage.layers
+    ends = traffic.all_gather + traffic.reduce + stage.root_all_gather + stage.root_reduce
+    beside = n * stage.others * (traffic.all_gather + traffic.backward)
+    return CommTime(
+        tensor_parallel=every * (layer.tp_forward + layer.tp_backward),
+        context_parallel=every * layer.cp_seconds,
+        data_parallel=beside + n * ends + step.once.seconds,
+        pipeline=step.sends.seconds,
     )

@@ -1,8 +1,8 @@
-"""What zero-bubble schedules do: backward in two halves, of which the second can wait.
+"""Zero-bubble schedules: backward split into dgrad and a wgrad that can wait.
 
-ZB-H1 (Qi et al., arXiv 2401.10241) and ZB-V (Qi et al., arXiv 2405.15362) compute gradients of
-inputs first, because the next stage waits for them, and put gradients of weights into the gaps.
-Sharded parameters are gathered beside the first half, gradients reduced beside the second.
+ZB-H1 (Qi et al., arXiv 2401.10241) and ZB-V (Qi et al., arXiv 2405.15362) compute input gradients
+first, because the next stage waits for them, and put weight gradients into the gaps. Sharded
+parameters are all-gathered beside dgrad, gradients reduced beside wgrad.
 """
 
 from __future__ import annotations
@@ -12,154 +12,166 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scalewise.numeric import Mask, Num
-from scalewise.physics.compute import smooth_max
+from scalewise.derivation import Derivation, Letter
+from scalewise.numeric import Mask, Num, scalar, some
+from scalewise.physics.compute import derive_smooth_max, smooth_max
+from scalewise.physics.overlap import derive_overlap
 from scalewise.step.case import Case
-from scalewise.step.data_parallel import BlockTraffic, overlapped
+from scalewise.step.data_parallel import LayerTraffic, overlapped, overlaps_compute
 
 if TYPE_CHECKING:
-    from scalewise.step.pipeline import Wave
-    from scalewise.step.work import LayerWork
+    from scalewise.step.layer import Layer
+    from scalewise.step.origin import Origin
+    from scalewise.step.schedule import MicrobatchLatency
 
-# Share of backward's launches that computes gradients of weights: of the products every second
-# one, of norms, attention and activations none. An assumption.
-WEIGHT_LAUNCHES = 1.0 / 3.0
+WGRAD_LAUNCHES = 1.0 / 3.0
+"""Fraction of backward's launches that computes weight gradients: every second GEMM, but no norm,
+attention or activation. An assumption."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Halves:
-    """Backward of a layer in two halves, sharded communication beside them: seconds."""
+class SplitBackward:
+    """Backward of a layer in two passes with overlapped communication, seconds."""
 
-    inputs: Num
-    """Gradients of inputs."""
-    inputs_alone: Num
-    """The same without communication beside it."""
-    weights: Num
-    """Gradients of weights, mean over micro steps."""
-    weights_alone: Num
-    """The same without communication beside it."""
-    block: Num
-    """Both, as the steady state of the pipeline has them."""
+    dgrad: Num
+    """Input gradients."""
+    dgrad_alone: Num
+    """The same without overlapped communication."""
+    wgrad: Num
+    """Weight gradients, mean over micro-batches."""
+    wgrad_alone: Num
+    """The same without overlapped communication."""
+    slowed: Num
+    """Compute slowed by overlapped communication, in the steady state of the pipeline."""
     exposed: Num
-    """Communication that nothing hides."""
-    reduce_share: Num
-    """Share of it that is gradients."""
+    """Exposed communication."""
+    reduce_fraction: Num
+    """Fraction of it that is gradients."""
     free: Mask
-    """Whether reductions hide behind all passes, because no gather waits behind them."""
+    """Whether reductions overlap all passes, because no all-gather waits behind them."""
 
 
-def used(case: Case) -> Mask:
-    """Which strategies put gradients of weights off."""
-    return np.asarray((case.schedule >= 2.0) & (case.pp > 1.0))
+def passes(layer: Layer) -> tuple[Num, Num]:
+    """Return a layer's backward as dgrad and wgrad, each the slower of kernels and launches."""
+    kernels = np.minimum(layer.kernels.wgrad, layer.device_backward)
+    launches = WGRAD_LAUNCHES * layer.host_backward
+    dgrad = smooth_max(layer.device_backward - kernels, layer.host_backward - launches)
+    wgrad: Num = smooth_max(kernels, launches)
+    return dgrad, wgrad
 
 
-def passes(layer: LayerWork) -> tuple[Num, Num]:
-    """Return a layer's backward in halves, gradients of inputs and of weights: seconds.
+def derive_passes(layer: Layer) -> Derivation:
+    """Return how backward comes about where it is split into dgrad and wgrad; one row."""
+    device, host = scalar(layer.device_backward), scalar(layer.host_backward)
+    kernels, launches = min(scalar(layer.kernels.wgrad), device), WGRAD_LAUNCHES * host
+    dgrad = derive_smooth_max("D", "dgrad of a layer", device - kernels, host - launches)
+    wgrad = derive_smooth_max("W", "wgrad of a layer", kernels, launches)
+    return Derivation(
+        key="b",
+        label="backward of a layer, split",
+        formula="D + W",
+        letters=(
+            Letter("D", dgrad.value, "input gradients", "s", dgrad),
+            Letter("W", wgrad.value, "weight gradients, deferred", "s", wgrad),
+        ),
+    )
 
-    Each is a pass of its own, the slower of its kernels and of its launches.
+
+def split_backward(case: Case, layer: Layer, traffic: LayerTraffic) -> SplitBackward:
+    """Return the two passes with overlapped communication.
+
+    Reductions queue behind wgrads, which are often too short for them, and the all-gathers of the
+    next forward queue behind those. Without all-gathers (ZeRO-2) they overlap all passes.
     """
-    kernels = np.minimum(layer.layer.weights, layer.device_backward)
-    launches = WEIGHT_LAUNCHES * layer.host_backward
-    inputs = smooth_max(layer.device_backward - kernels, layer.host_backward - launches)
-    weights: Num = smooth_max(kernels, launches)
-    return inputs, weights
-
-
-def halves(case: Case, layer: LayerWork, traffic: BlockTraffic) -> Halves:
-    """Price the two halves.
-
-    Reductions queue up behind gradients of weights, which are often too short for them, and the
-    gathers of the next forward queue up behind those. Without gathers (ZeRO-2) they hide behind
-    all passes of a micro batch.
-    """
-    now, later = passes(layer)
-    inputs, gathers = overlapped(case, now, traffic.again, traffic.again)
-    often = np.where(case.reduce_every_micro_step > 0.0, 1.0, 1.0 / case.micro_steps)
-    none = np.zeros_like(case.layers)
-    weights, reduces = overlapped(case, later, traffic.reduce / often, none)
-    weights, reduces = often * weights + (1.0 - often) * later, often * reduces
-    block, exposed = inputs + weights, gathers + reduces
-    free = (np.asarray(traffic.gather) <= 0.0) & (case.reduce_every_micro_step > 0.0)
-    if free.any():
-        both, shown = overlapped(case, layer.forward + now + later, traffic.reduce, none)
-        block = np.where(free, both - layer.forward, block)
-        exposed = np.where(free, shown, exposed)
-        reduces = np.where(free, shown, reduces)
-        # All passes are slowed down alike, but for those before the first reduction.
-        slowed = (both - shown) / (layer.forward + now + later) - 1.0
-        slower = 1.0 + (1.0 - 1.0 / case.micro_steps) * slowed
-        inputs = np.where(free, slower * now, inputs)
-    return Halves(
-        inputs=inputs,
-        inputs_alone=now,
-        weights=np.where(free, later, weights),
-        weights_alone=later,
-        block=block,
+    dgrad_alone, wgrad_alone = passes(layer)
+    again, n = traffic.backward_all_gather, case.split.num_microbatches
+    often = case.habits.reductions(case.split)
+    none = case.zeros
+    dgrad_slowed, gathers = overlapped(case, dgrad_alone, again, again)
+    wgrad_slowed, reduces = overlapped(case, wgrad_alone, traffic.reduce / often, none)
+    dgrad = dgrad_alone + dgrad_slowed + gathers
+    wgrad = wgrad_alone + often * (wgrad_slowed + reduces)
+    slowed, reduces = dgrad_slowed + often * wgrad_slowed, often * reduces
+    exposed = gathers + reduces
+    free = (np.asarray(traffic.all_gather) <= 0.0) & case.habits.reduce_every_micro_step
+    if some(free):
+        alone = layer.forward + dgrad_alone + wgrad_alone
+        all_slowed, left = overlapped(case, alone, traffic.reduce, none)
+        slowed = np.where(free, all_slowed, slowed)
+        exposed = np.where(free, left, exposed)
+        reduces = np.where(free, left, reduces)
+        # All passes are slowed alike, but for those before the first reduction.
+        slower = 1.0 + (1.0 - 1.0 / n) * all_slowed / alone
+        dgrad = np.where(free, slower * dgrad_alone, dgrad)
+    return SplitBackward(
+        dgrad=dgrad,
+        dgrad_alone=dgrad_alone,
+        wgrad=np.where(free, wgrad_alone, wgrad),
+        wgrad_alone=wgrad_alone,
+        slowed=slowed,
         exposed=exposed,
-        reduce_share=reduces / np.maximum(exposed, 1e-30),
+        reduce_fraction=reduces / np.maximum(exposed, 1e-30),
         free=free,
     )
 
 
-def bubble_seconds(case: Case, wave: Wave, slowest: Num) -> Num:
-    """Return what is left of the bubble.
+def trailing_reduce_seconds(
+    case: Case, latency: MicrobatchLatency, reduce: Num, seconds: Num, free: Mask
+) -> Num:
+    """Return by how much reductions without an all-gather outlast the passes, seconds per step.
 
-    With F, I and W for the passes of the slowest stage, M micro batches and p stages:
-
-    ZB-H1 waits for the gradient of the first micro batch, the F and I of the other stages, and
-    puts off one W per micro batch after the first to fill that. It cannot fill the longer of the
-    two, nor, with fewer micro batches than stages, as many of the shorter as are missing.
-
-    ZB-V is held up by the longest of three: stages wait for half a pass of each neighbour, or for
-    what W does not fill; the stage with the head works without a gap; or, with few micro batches,
-    the first goes down and up twice and the others follow it at the pace of the longest pass.
+    Weight gradients come late: the last stage of ZB-H1 defers as many as there are stages until its
+    other passes are done, and in ZB-V the first wait until the micro-batches in flight have turned
+    round. What is reduced after that has only the rest of the step to overlap with.
 
     Args:
         case: The step.
-        wave: One micro batch on its way through the stages.
-        slowest: One micro batch on the slowest stage, seconds.
-    """
-    hops = np.maximum(case.pp - 1.0, 1.0)
-    forward = wave.forward - wave.own_forward
-    backward = wave.backward - wave.own_backward
-    filled = np.minimum(case.micro_steps - 1.0, hops) * wave.weights
-    shorter, longer = np.minimum(forward, backward), np.maximum(forward, backward)
-    unmet = np.maximum(case.pp - case.micro_steps, 0.0) / hops
-    h1 = np.maximum(forward + backward - filled, longer + unmet * shorter)
-    h1 = np.maximum(h1, 0.0) / case.chunks
-    if not (case.schedule == 3.0).any():
-        return h1
-    f, i = forward / hops, backward / hops
-    unfilled = backward - np.minimum(case.micro_steps, hops) * wave.weights
-    held_up = np.maximum(np.maximum(0.5 * forward, 0.5 * backward), unfilled)
-    even = held_up - case.micro_steps * wave.ahead
-    turn = np.where(wave.head > 0.0, 0.5 * (wave.own_forward + wave.own_backward + wave.head), 0.0)
-    pace = np.maximum(np.maximum(f, i), turn)
-    first = wave.forward + wave.backward + 0.5 * wave.weights
-    few = first + (case.micro_steps - 1.0) * pace - case.micro_steps * slowest
-    v = np.maximum(np.maximum(even, few), 0.0)
-    result: Num = np.where(case.schedule == 3.0, v, h1)
-    return result
-
-
-def late_reductions(case: Case, wave: Wave, load: Num, seconds: Num, free: Mask) -> Num:
-    """Return by how much reductions that need no gather outlast the passes, seconds per step.
-
-    Gradients of weights come late: the last stage of ZB-H1 puts off as many as there are stages
-    until its other passes are done, and in ZB-V the first wait until the micro batches under way
-    have turned round. What is reduced after that has only the rest of the step to hide behind.
-
-    Args:
-        case: The step.
-        wave: One micro batch on its way through the stages.
-        load: Reductions of a micro step, seconds.
+        latency: One micro-batch through the stages.
+        reduce: Reductions of a micro-batch, seconds.
         seconds: All passes of the slowest stage, the bubble included.
-        free: Whether no gather waits behind reductions.
+        free: Whether no all-gather waits behind reductions.
     """
-    steps, put_off = case.micro_steps, np.minimum(case.micro_steps, case.pp)
-    both, first = wave.own_forward + wave.own_backward, wave.forward + wave.own_backward
-    v = first + 0.5 * put_off * both + steps * load
-    h1 = first + (steps - 1.0) * both + (steps - put_off) * wave.weights + put_off * load
-    late = np.maximum(np.where(case.schedule == 3.0, v, h1) - seconds, 0.0)
-    result: Num = np.where(free & (case.overlap_dp > 0.0) & (case.sharding >= 2.0), late, 0.0)
+    split, n = case.split, case.split.num_microbatches
+    deferred = np.minimum(n, split.pp)
+    both = latency.own_forward + latency.own_backward
+    first = latency.forward + latency.own_backward
+    v = first + 0.5 * deferred * both + n * reduce
+    h1 = first + (n - 1.0) * both + (n - deferred) * latency.wgrad + deferred * reduce
+    late = np.maximum(np.where(split.zb_v, v, h1) - seconds, 0.0)
+    result: Num = np.where(free & split.overlap_dp & split.shards_gradients, late, 0.0)
     return result
+
+
+def derive_backward(o: Origin) -> tuple[Derivation, Derivation]:
+    """Return how slowed compute and exposed communication of backward in two passes come about."""
+    split, habits, traffic, layer = o.case.split, o.case.habits, o.step.traffic, o.step.layer
+    contention = scalar(habits.contention)
+    dgrad, wgrad = (scalar(each) for each in passes(layer))
+    again, reduce = scalar(traffic.backward_all_gather), scalar(traffic.reduce)
+    beside = bool(split.overlap_dp[0])
+    if bool(habits.reduce_every_micro_step[0]) and scalar(traffic.all_gather) <= 0.0:
+        # Without all-gathers, reductions overlap all passes of a micro-batch.
+        everything = scalar(layer.forward) + dgrad + wgrad
+        return derive_overlap("all passes", everything, reduce, contention, overlaps=beside)
+    often = scalar(habits.reductions(split))
+    ahead = bool(scalar(overlaps_compute(split, again)))
+    halves = zip(
+        derive_overlap("dgrad", dgrad, again, contention, overlaps=ahead),
+        derive_overlap("wgrad", wgrad, reduce / often, contention, overlaps=beside),
+        strict=True,
+    )
+    labels = ("backward slowed by communication", "exposed communication of backward")
+    slowed, exposed = (
+        Derivation(
+            key=f"{label.split()[0]}_backward",
+            label=label,
+            formula="x + r * y",
+            letters=(
+                Letter("x", first.value, first.label, "s", first),
+                Letter("y", second.value, second.label, "s", second),
+                Letter("r", often, "reductions per micro-batch"),
+            ),
+        )
+        for label, (first, second) in zip(labels, halves, strict=True)
+    )
+    return slowed, exposed

@@ -1,0 +1,1 @@
+"""Discrete-event simulation of one training step, from the same durations as `estimate`."""

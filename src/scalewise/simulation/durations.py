@@ -1,0 +1,237 @@
+"""Durations of the events of a step: the seconds of `step`, as plain numbers per stage.
+
+    durations = durations_of(case)                   # a Case of one row
+    durations.forward, durations.stages[0].layers
+
+Everything comes from the functions that `estimate` uses (`step.layer`, `step.data_parallel`,
+`step.zero_bubble`, `step.p2p`). `estimate` adds them up analytically, `timeline` simulates them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scalewise.numeric import scalar
+from scalewise.physics.collectives import (
+    all_gather_seconds,
+    all_reduce_seconds,
+    reduce_scatter_seconds,
+)
+from scalewise.simulation.layer import Block, backward_block, forward_block
+from scalewise.step import data_parallel, p2p, zero_bubble
+from scalewise.step.groups import replica_group, shard_group
+from scalewise.step.layer import layer_times
+from scalewise.strategy import SCHEDULES
+
+if TYPE_CHECKING:
+    from scalewise.step.case import Case
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """One pipeline stage, represented by one rank."""
+
+    layers: int
+    """Layers of the stage."""
+    root_gather: float
+    """Seconds to all-gather what no layer holds (embedding, head), fully sharded."""
+    root_reduce: float
+    """Reduction of their gradients, seconds."""
+    reduce: float
+    """Once-per-step gradient reduction (DDP, ZeRO-1), seconds."""
+    gather: float
+    """Seconds to all-gather the updated parameters once per step (ZeRO-1/2)."""
+    optimizer: float
+    """Optimizer step, seconds."""
+    params: float
+    """Parameters of one rank before data parallelism shards them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Durations:
+    """Seconds of every kind of task, and the switches that determine their order."""
+
+    forward_block: Block
+    """Forward of a layer: kernels, blocking collectives, launches."""
+    backward_block: Block
+    """Backward of a layer, recompute included."""
+    inputs: float
+    """Dgrads of a layer: the half of backward that zero-bubble schedules do at once."""
+    weights: float
+    """Wgrads of a layer, which zero-bubble schedules defer."""
+    head_forward: float
+    """LM head and loss."""
+    head_backward: float
+    gather: float
+    """One all-gather of a layer's parameters (fully sharded)."""
+    reduce: float
+    """One reduction of its gradients, per micro-batch where it is done for each."""
+    reduce_each: bool
+    """Whether gradients are reduced after every micro-batch, or after the last alone."""
+    message: float
+    """P2P send/recv of one activation or gradient to the neighboring stage."""
+    blocking: bool
+    """Whether sender and receiver wait for it (True), or compute another chunk meanwhile."""
+    contention: float
+    """Seconds lost per second of compute that communication overlaps."""
+    share: float
+    """Fraction of the once-per-step traffic that may overlap."""
+    overlap: bool
+    """Whether data-parallel communication may overlap compute."""
+    prefetch: int
+    """Layers all-gathered ahead."""
+    reshard_after_forward: bool
+    """Whether parameters are freed after forward."""
+    sharding: int
+    """ZeRO stage."""
+    schedule: str
+    """Pipeline schedule: one of SCHEDULES."""
+    chunks: int
+    """Model chunks per stage."""
+    num_microbatches: int
+    overhead: float
+    """Constant framework overhead per step, seconds."""
+    straggler: float
+    """Fraction of the step lost to the slowest of all scale-up domains."""
+    data_ranks: int
+    """Ranks that reduce gradients together: all wait for the slowest."""
+    stages: tuple[Stage, ...]
+
+    @property
+    def forward(self) -> float:
+        """Forward of a layer, seconds."""
+        return self.forward_block.seconds
+
+    @property
+    def backward(self) -> float:
+        """Backward of a layer, seconds."""
+        return self.backward_block.seconds
+
+    @property
+    def zb_v(self) -> bool:
+        """Whether the second chunk passes the stages in reverse."""
+        return self.schedule == "zbv" and len(self.stages) > 1
+
+    @property
+    def head_rank(self) -> int:
+        """Stage with the LM head."""
+        return 0 if self.zb_v else len(self.stages) - 1
+
+
+def durations_of(case: Case) -> Durations:
+    """Return the durations of one step.
+
+    Args:
+        case: One row.
+    """
+    split, habits, own = case.split, case.habits, layer_times(case)
+    kernels, traffic = own.kernels, data_parallel.layer_traffic(case)
+    # The loss divides its logit traffic between forward and backward like the GEMMs around it.
+    gemm_forward, gemm_backward = scalar(kernels.head_forward), scalar(kernels.head_backward)
+    loss = scalar(kernels.loss) * gemm_forward / (gemm_forward + gemm_backward)
+    num_microbatches, pp = int(split.num_microbatches[0]), int(split.pp[0])
+    each = bool(habits.reduce_every_micro_step[0]) or num_microbatches <= 1
+    once = data_parallel.once_per_step(case, np.ones(1), np.ones(1))
+    inputs, weights = zero_bubble.passes(own)
+    counts, edges = layer_counts(case), _edges(case)
+    if split.zb_v[0]:
+        # Both ends of the model are on one stage: the one that would be the last.
+        counts, edges = counts[::-1], [edges[0] + edges[-1], *[0.0] * (pp - 1)]
+    stages = tuple(_stage(case, *each) for each in zip(counts, edges, strict=True))
+    return Durations(
+        forward_block=forward_block(case, own),
+        backward_block=backward_block(case, own),
+        inputs=scalar(inputs),
+        weights=scalar(weights),
+        head_forward=gemm_forward + loss,
+        head_backward=gemm_backward + scalar(kernels.loss) - loss,
+        gather=scalar(traffic.all_gather),
+        # A once-per-step reduction is spread over all micro-batches there.
+        reduce=scalar(traffic.reduce / habits.reductions(split)),
+        reduce_each=each,
+        message=scalar(p2p.message_seconds(case)),
+        blocking=not (split.overlap_pp[0] and split.interleaved[0]),
+        contention=scalar(habits.contention),
+        share=scalar(once.fraction),
+        overlap=bool(split.overlap_dp[0]),
+        prefetch=int(split.prefetch[0]),
+        reshard_after_forward=bool(split.reshard_after_forward[0]),
+        sharding=int(split.sharding[0]),
+        schedule=SCHEDULES[int(split.schedule[0])] if pp > 1 else "1f1b",
+        chunks=int(split.chunks[0]) if pp > 1 else 1,
+        num_microbatches=num_microbatches,
+        overhead=scalar(habits.overhead_seconds),
+        straggler=scalar(habits.straggler) * float(np.log2(np.maximum(split.domains[0], 1.0))),
+        data_ranks=int(split.dp_replicate[0] * split.shards[0]),
+        stages=stages,
+    )
+
+
+def layer_counts(case: Case) -> list[int]:
+    """Return the layers of every stage, from the first, the last and the largest middle one."""
+    split = case.split
+    first, middle, last = (
+        int(split.first_layers[0]),
+        int(split.middle_layers[0]),
+        int(split.last_layers[0]),
+    )
+    pp, layers = int(split.pp[0]), int(case.shape.layers[0])
+    if pp == 1:
+        return [layers]
+    between = pp - 2
+    rest = max(layers - first - last, 0)
+    if not between:
+        return [first, last]
+    low, extra = divmod(rest, between)
+    counts = [low] * (between - extra) + [low + 1] * extra
+    if max(counts) < middle <= rest and middle >= max(first, last):
+        # A framework that fills stages in order makes some of them larger, anywhere in the
+        # pipeline: the last of them matters.
+        low, extra = divmod(rest - middle, max(between - 1, 1))
+        counts = [low] * (between - 1 - extra) + [low + 1] * extra + [middle]
+    return [first, *counts, last]
+
+
+def _edges(case: Case) -> list[float]:
+    """Return parameters outside of layers, by stage: embedding first, head last."""
+    pp, shape = int(case.split.pp[0]), case.shape
+    if pp == 1:
+        return [scalar(shape.embedding_params + shape.head_params)]
+    return [scalar(shape.embedding_params), *[0.0] * (pp - 2), scalar(shape.tied_copy)]
+
+
+def _stage(case: Case, layers: int, edge: float) -> Stage:
+    """Return what one stage moves and updates."""
+    split, habits = case.split, case.habits
+    params = (layers * case.shape.layer_params + edge) / split.tp
+    sharding = split.sharding[0]
+    updated = params / (split.shards if sharding >= 1.0 else 1.0)
+    gather = reduce = root_gather = root_reduce = 0.0
+    if sharding < 3.0 and scalar(params) > 0.0:
+        seconds = scalar(data_parallel.step_seconds(case, params))
+        if sharding >= 1.0:
+            # ZeRO-2 has only the once-per-step all-gather of updated parameters; ZeRO-1 also the
+            # reduction.
+            two = case.changed(sharding=np.full(1, 2.0))
+            gather = scalar(data_parallel.step_seconds(two, params))
+        reduce = seconds - gather
+    if sharding >= 2.0 and edge > 0.0:
+        rest, group = np.full(1, edge) / split.tp, shard_group(split)
+        gradients = habits.reduce_bytes * rest
+        across = all_reduce_seconds(gradients / split.shards, replica_group(split), case.links)
+        scatter = reduce_scatter_seconds(gradients, group, case.links)
+        root_reduce = scalar(scatter) + scalar(across)
+        if sharding == 3.0:
+            root_gather = scalar(all_gather_seconds(2.0 * rest, group, case.links))
+    return Stage(
+        layers=layers,
+        root_gather=root_gather,
+        root_reduce=root_reduce,
+        reduce=reduce,
+        gather=gather,
+        optimizer=scalar(habits.optimizer_bytes * updated / case.rates.memory),
+        params=scalar(params),
+    )

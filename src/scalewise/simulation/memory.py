@@ -1,0 +1,97 @@
+"""Memory of a rank over time: activations vary, the rest is constant.
+
+    samples = memory_samples(simulation, case, rank=0)
+    max(sample.value for sample in samples)        # peak memory of `estimate`, on its worst rank
+
+Constant bytes of a stage (parameters, gradients, optimizer state, buffers of blocks in flight,
+workspace) come from `step.memory`. Each forward of a block adds the activations that backward
+needs, its backward frees them. While a block recomputes, its activations are complete.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scalewise.numeric import scalar
+from scalewise.simulation.build import split
+from scalewise.simulation.events import Sample
+from scalewise.step.memory import MemoryParts, activation_bytes, logit_bytes, peak_memory
+
+if TYPE_CHECKING:
+    from scalewise.simulation.simulate import Simulation
+    from scalewise.step.case import Case
+
+STATIC = ("parameters", "gradients", "optimizer", "all_gather_buffers", "workspace")
+"""Parts of an Estimate's memory that are constant during a step."""
+
+
+def static_bytes(case: Case, simulation: Simulation, rank: int) -> float:
+    """Return the constant bytes of a rank."""
+    stage = simulation.durations.stages[rank]
+    edge = stage.params * case.split.tp - stage.layers * case.shape.layer_params
+    # As a model of its own: the layers of the stage, and the parameters outside of layers.
+    count = np.full(1, float(stage.layers))
+    alone = case.changed(
+        pp=np.ones(1),
+        layers=count,
+        first_layers=count,
+        middle_layers=count,
+        last_layers=count,
+        embedding_params=np.maximum(edge, 0.0),
+        head_params=np.zeros(1),
+    )
+    parts: MemoryParts = peak_memory(alone)
+    return sum(scalar(getattr(parts, name)) for name in STATIC)
+
+
+def memory_samples(simulation: Simulation, case: Case, rank: int) -> list[Sample]:
+    """Return the bytes of a rank over time: a value from each moment on."""
+    durations = simulation.durations
+    stored, whole = (scalar(v) for v in activation_bytes(case))
+    logits = scalar(logit_bytes(case))
+    chunks = 2 if durations.zb_v else durations.chunks
+    sizes = split(durations.stages[rank].layers, chunks, first=rank == 0)
+    extra = whole - stored if case.split.recompute[0] > 0.0 else 0.0
+    changes: list[tuple[float, float]] = []
+    for task, label in enumerate(simulation.step.labels):
+        if label is None or label.rank != rank or label.stream != "compute":
+            continue
+        start, end = simulation.times.start[task], simulation.times.end[task]
+        coarse = label.layer < 0
+        layers = sizes[label.chunk] if coarse else 1
+        head = rank == durations.head_rank and label.chunk == chunks - 1
+        if label.kind == "forward":
+            changes.append((start, layers * stored))
+            if coarse and head:
+                changes.append((end, logits))
+        elif label.kind in ("backward", "inputs", "weights"):
+            if label.kind != "weights" and layers:
+                changes += [(start, extra), (end, -extra)]
+            if label.kind != "inputs":
+                changes.append((end, -layers * stored))
+            top = coarse or label.layer == sizes[label.chunk] - 1
+            if head and top and label.kind != "weights":
+                # The gradient of the logits lives until the first block has used its own.
+                changes.append((end, -logits))
+        elif label.kind == "head forward":
+            changes.append((start, logits))
+        elif label.kind == "head backward" and not sizes[label.chunk]:
+            changes.append((end, -logits))
+    return _running(
+        changes, static_bytes(case, simulation, rank), scalar(case.habits.fragmentation)
+    )
+
+
+def _running(changes: list[tuple[float, float]], base: float, lost: float) -> list[Sample]:
+    """Add up changes in order of time; at one moment, frees precede allocations."""
+    changes.sort()
+    samples = [Sample(start=0.0, value=base * (1.0 + lost))]
+    held = 0.0
+    for place, (moment, change) in enumerate(changes):
+        held += change
+        if place + 1 < len(changes) and changes[place + 1][0] == moment:
+            continue
+        samples.append(Sample(start=moment, value=(base + max(held, 0.0)) * (1.0 + lost)))
+    return samples

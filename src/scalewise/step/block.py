@@ -1,0 +1,226 @@
+"""One layer with its sharded communication overlapped, whatever the schedule.
+
+    block = layer_block(case, layer, traffic)
+    block.forward, block.exposed_backward
+
+The door to zero-bubble schedules: what comes after reads a `Block` and does not ask how backward
+was split.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scalewise.derivation import Derivation, Letter
+from scalewise.numeric import Mask, Num, scalar, some
+from scalewise.physics.overlap import derive_overlap
+from scalewise.step import data_parallel, zero_bubble
+from scalewise.step.case import Case
+from scalewise.step.data_parallel import LayerTraffic
+from scalewise.step.layer import Layer
+
+if TYPE_CHECKING:
+    from scalewise.step.origin import Origin
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Block:
+    """One layer and micro-batch with overlapped communication, seconds."""
+
+    forward_alone: Num
+    """Without overlapped communication."""
+    backward_alone: Num
+    slowed_forward: Num
+    """Compute lost to contention."""
+    slowed_backward: Num
+    exposed_forward: Num
+    """Communication that outlasts compute."""
+    exposed_backward: Num
+    reduce_fraction: Num
+    """Fraction of the exposed backward communication that is gradients."""
+    path_inner: Num
+    """Backward as the stage before waits for it: inner layers."""
+    path_near: Num
+    """The layer before the last of a pass."""
+    path_last: Num
+    """The last layer of a pass."""
+    wgrad: Num
+    """Weight gradients that can wait; 0 where they do not."""
+    wgrad_alone: Num
+    """The same without overlapped communication."""
+    late_compute: Num
+    """Backward compute that once-per-step gradient reductions can overlap."""
+    free: Mask
+    """Zero-bubble: whether reductions overlap all passes."""
+
+    @property
+    def forward(self) -> Num:
+        """Forward with overlapped communication."""
+        return self.forward_alone + self.slowed_forward + self.exposed_forward
+
+    @property
+    def backward(self) -> Num:
+        """Backward with overlapped communication."""
+        return self.backward_alone + self.slowed_backward + self.exposed_backward
+
+
+def layer_block(case: Case, layer: Layer, traffic: LayerTraffic) -> Block:
+    """Return one layer with its sharded communication overlapped."""
+    zero, gather = case.split.zero_bubble, traffic.all_gather
+    parts = zero_bubble.split_backward(case, layer, traffic) if some(zero) else None
+    alone = layer.backward
+    if parts is not None:
+        alone = np.where(zero, parts.dgrad_alone + parts.wgrad_alone, alone)
+    slowed_forward, exposed_forward = data_parallel.overlapped(case, layer.forward, gather, gather)
+    slowed_backward, exposed_backward = data_parallel.overlapped_backward(case, alone, traffic)
+    reduce_fraction = traffic.reduce / np.maximum(traffic.backward, 1e-30)
+    late = np.maximum(alone - traffic.backward, 0.0)
+    inner, near, last = alone, alone, alone
+    if some(case.split.pipelined):
+        inner, near = data_parallel.backward_critical_path(case, alone, traffic)
+    none = case.zeros
+    wgrad: Num = none
+    wgrad_alone: Num = none
+    free: Mask = np.zeros_like(zero)
+    if parts is not None:
+        slowed_backward = np.where(zero, parts.slowed, slowed_backward)
+        exposed_backward = np.where(zero, parts.exposed, exposed_backward)
+        reduce_fraction = np.where(zero, parts.reduce_fraction, reduce_fraction)
+        late = np.where(zero, np.maximum(parts.wgrad_alone - traffic.reduce, 0.0), late)
+        inner, near = np.where(zero, parts.dgrad, inner), np.where(zero, parts.dgrad, near)
+        last = np.where(zero, parts.dgrad_alone, last)
+        wgrad = np.where(zero, parts.wgrad, 0.0)
+        wgrad_alone = np.where(zero, parts.wgrad_alone, 0.0)
+        free = parts.free & zero
+    return Block(
+        forward_alone=layer.forward,
+        backward_alone=alone,
+        slowed_forward=slowed_forward,
+        slowed_backward=slowed_backward,
+        exposed_forward=exposed_forward,
+        exposed_backward=exposed_backward,
+        reduce_fraction=reduce_fraction,
+        path_inner=inner,
+        path_near=near,
+        path_last=last,
+        wgrad=wgrad,
+        wgrad_alone=wgrad_alone,
+        late_compute=late,
+        free=free,
+    )
+
+
+def derive_forward(o: Origin) -> tuple[Derivation, Derivation]:
+    """Return how slowed compute and exposed communication of a layer's forward come about."""
+    gather = o.step.traffic.all_gather
+    return derive_overlap(
+        "forward",
+        scalar(o.step.block.forward_alone),
+        scalar(gather),
+        scalar(o.case.habits.contention),
+        overlaps=bool(scalar(data_parallel.overlaps_compute(o.case.split, gather))),
+    )
+
+
+def derive_backward(o: Origin) -> tuple[Derivation, Derivation]:
+    """Return how slowed compute and exposed communication of a layer's backward come about."""
+    split, habits, traffic = o.case.split, o.case.habits, o.step.traffic
+    contention, alone = scalar(habits.contention), scalar(o.step.block.backward_alone)
+    again, reduce = scalar(traffic.backward_all_gather), scalar(traffic.reduce)
+    overlaps = bool(scalar(data_parallel.overlaps_compute(split, again)))
+    if split.zero_bubble[0]:
+        return zero_bubble.derive_backward(o)
+
+    def with_(communication: float) -> tuple[Derivation, Derivation]:
+        return derive_overlap("backward", alone, communication, contention, overlaps=overlaps)
+
+    if bool(habits.reduce_every_micro_step[0]) or reduce <= 0.0:
+        slowed, exposed = with_(again + reduce)
+        free = data_parallel.reduce_overlaps_next_forward(o.case, traffic)
+        if reduce > 0.0 and bool(scalar(free)):
+            trails = ("its reductions trail into the next forward",)
+            exposed = replace(exposed, formula="0", letters=(), notes=trails)
+        return slowed, exposed
+    # Gradients are reduced once, overlapped with the last backward.
+    pairs = zip(with_(again), with_(again + o.n.value * reduce), strict=True)
+    slowed, exposed = (
+        Derivation(
+            key=others.key,
+            label=others.label,
+            formula="(1 - 1 / n) * x + 1 / n * y",
+            letters=(
+                o.n,
+                Letter("x", others.value, "micro-batches before the last", "s", others),
+                Letter("y", last.value, "the last, with all reductions", "s", last),
+            ),
+        )
+        for others, last in pairs
+    )
+    return slowed, exposed
+
+
+def derive_contention(o: Origin) -> Derivation:
+    """Return how contention of a step comes about."""
+    (forward, _), (backward, _) = derive_forward(o), derive_backward(o)
+    return Derivation(
+        key="contention",
+        label="contention",
+        formula="n * (K * (Df + Db) + Z)",
+        letters=(
+            o.n,
+            Letter("K", scalar(o.step.stage.others), "layers of the slowest stage but one"),
+            Letter("Df", forward.value, forward.label, "s", forward),
+            Letter("Db", backward.value, backward.label, "s", backward),
+            data_parallel.derive_tail_slowed(o),
+        ),
+        source=f"contention: {o.software}",
+    )
+
+
+def derive_all_gather(o: Origin) -> Derivation:
+    """Return how exposed all-gathers of a step come about."""
+    (_, xf), (_, xb) = derive_forward(o), derive_backward(o)
+    block, stage = o.step.block, o.step.stage
+    return Derivation(
+        key="dp_all_gather",
+        label="exposed all-gather",
+        formula="n * (K * (Xf + (1 - f) * Xb) + G + Gr)",
+        letters=(
+            o.n,
+            Letter("K", scalar(stage.others), "layers of the slowest stage but one"),
+            Letter("Xf", xf.value, "exposed communication of a layer's forward", "s", xf),
+            Letter("Xb", xb.value, "exposed communication of a layer's backward", "s", xb),
+            Letter("f", scalar(block.reduce_fraction), "fraction of it that is gradients"),
+            *data_parallel.derive_gathers(o),
+        ),
+        source=f"collectives: fabric {o.cluster.fabric.name}; contention: {o.software}",
+    )
+
+
+def derive_reduce(o: Origin) -> Derivation:
+    """Return how exposed reductions of gradients of a step come about."""
+    letters: list[Letter] = []
+    parts: list[str] = []
+    if o.case.split.shards_gradients[0]:
+        _, xb = derive_backward(o)
+        parts.append("n * (K * f * Xb + S + Sr + Sl)")
+        letters += [
+            o.n,
+            Letter("K", scalar(o.step.stage.others), "layers of the slowest stage but one"),
+            Letter("f", scalar(o.step.block.reduce_fraction), "fraction of Xb that is gradients"),
+            Letter("Xb", xb.value, "exposed communication of a layer's backward", "s", xb),
+            *data_parallel.derive_tails(o),
+        ]
+    if not o.case.split.fully_sharded[0]:
+        parts.append("C - min(o * C, W)")
+        letters += data_parallel.derive_once(o)
+    return Derivation(
+        key="dp_grad_reduce",
+        label="exposed reduce-scatter",
+        formula=" + ".join(parts),
+        letters=tuple(letters),
+        source=f"collectives: fabric {o.cluster.fabric.name}; o, buckets: {o.software}",
+    )

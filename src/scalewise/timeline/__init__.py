@@ -1,1 +1,0 @@
-"""One training step, event by event: the second way to the number of `estimate`."""

@@ -1,0 +1,184 @@
+"""Derivations: every formula evaluates to the number that it explains."""
+
+import ast
+import math
+from functools import lru_cache
+from typing import get_args
+
+import msgspec
+import pytest
+from golden_estimates import ask, read
+from hypothesis import given, settings
+
+from draws import points
+from report_cases import CASES, priced
+from scalewise.catalog import load_cluster
+from scalewise.chip import load_chip
+from scalewise.derivation import _CALLS
+from scalewise.model import Convention, load_model
+from scalewise.stack import load_stack
+from scalewise.step.compose import compose
+from scalewise.step.derive_memory import derive_memory
+from scalewise.step.estimate import estimate
+from scalewise.step.explain import TERM_DERIVATIONS, explain
+from scalewise.step.layout import lay_out
+from scalewise.step.memory import peak_memory
+from scalewise.step.origin import Origin
+from scalewise.step.terms import step_terms
+from scalewise.strategies import Strategies
+from scalewise.strategy import parse_strategy
+from scalewise.terms import TERMS
+from scalewise.workload import Workload
+from toys import one
+
+REL = 1e-9
+
+
+def assert_close(derivation, expected, *, least=0.0):
+    """The formula gives the number, up to a part of what it is a part of."""
+    value = derivation.value
+    assert math.isclose(value, expected, rel_tol=REL, abs_tol=least), (
+        derivation.key, value, expected, derivation.formula, derivation.letters,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def words(formula):
+    """Names in a formula, without those of functions."""
+    tree = ast.walk(ast.parse(formula))
+    return {node.id for node in tree if isinstance(node, ast.Name)} - set(_CALLS)
+
+
+def assert_nested(derivation):
+    """Every letter is used, and has the value of its derivation if it has one."""
+    assert {letter.name for letter in derivation.letters} == words(derivation.formula)
+    for letter in derivation.letters:
+        if letter.because is not None:
+            assert_close(letter.because, letter.value)
+            assert_nested(letter.because)
+
+
+def is_term(derivation):
+    return derivation.key in TERMS and derivation.unit == "s"
+
+
+def is_memory(derivation, memory):
+    return derivation.key in memory and derivation.unit == "B"
+
+
+def assert_explained(e):
+    """Every derivation evaluates to what it names, and nothing that counts has none."""
+    plain = e.to_dict() | {
+        "parameters": e.model.parameters,
+        "training_flops": e.model.training_flops(e.workload.seq_len, e.convention),
+        "gemm_rate": one(e.origin.case.rates.gemm),
+    }
+    terms, memory = set(), set()
+    for derivation in explain(e):
+        if is_term(derivation):
+            terms.add(derivation.key)
+            assert_close(derivation, e.terms[derivation.key], least=1e-12 * e.step_seconds)
+        elif is_memory(derivation, e.memory):
+            memory.add(derivation.key)
+            assert_close(derivation, e.memory[derivation.key])
+        else:
+            assert_close(derivation, plain[derivation.key])
+        assert_nested(derivation)
+    assert terms == {key for key, seconds in e.terms.items() if seconds}
+    assert memory == {key for key, bytes_ in e.memory.items() if bytes_}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_derivation_gives_its_number(name):
+    assert_explained(priced(name))
+
+
+@settings(max_examples=40)
+@given(points())
+def test_every_derivation_of_any_point_gives_its_number(point):
+    many = point.estimate()
+    for row in range(len(many)):
+        assert_explained(many[row])
+
+
+TUNED = """
+name = "tuned"
+calibrated = true
+gemm_fill = 300.0
+memory_efficiency = 0.71
+link_efficiency = 0.63
+fitted_on = "a machine of one's own"
+
+[gemm]
+bf16 = 0.57
+fp8 = 0.49
+fp4 = 0.31
+
+[attention]
+flash1 = [0.21, 0.17]
+flash2 = [0.33, 0.29]
+cudnn = [0.44, 0.31]
+splash = [0.37, 0.28]
+unfused = [0.15, 0.11]
+"""
+
+
+@pytest.fixture
+def tuned(tmp_path, monkeypatch):
+    """A chip whose kernels were calibrated, in a catalog of the user's own."""
+    folder = tmp_path / "calibrations"
+    folder.mkdir()
+    (folder / "tuned.toml").write_text(TUNED)
+    monkeypatch.setenv("SCALEWISE_CATALOG", str(tmp_path))
+    return "tuned"
+
+
+def test_every_derivation_of_2000_strategies_gives_its_number(tuned):
+    # Every schedule, sharding, context ring and collective, on catalog chips and on a tuned one.
+    conventions = get_args(Convention)
+    for place, row in enumerate(read()):
+        e = ask(row)
+        if place % 2:
+            chip = e.cluster.accelerator.with_(architecture=tuned)
+            e = estimate(
+                e.model, e.cluster.with_(accelerator=chip), e.workload, e.strategy, stack=e.stack,
+                convention=conventions[place // 2 % len(conventions)],
+            )  # fmt: skip
+            assert one(e.origin.case.rates.gemm_fill) == 300.0
+        assert_explained(e)
+
+
+def test_every_term_has_a_derivation_under_its_key():
+    assert list(TERM_DERIVATIONS) == list(TERMS)
+
+
+def origin_of(chip, spelled="fsdp4-tp4-pp8-zbh1-mb1-acfull"):
+    """One step on a chip that no catalog has."""
+    strategy = parse_strategy(spelled)
+    model, cluster = load_model("llama-3-70b"), load_cluster("dgx-h100", strategy.accelerators)
+    workload, stack = Workload(seq_len=8192, global_batch=64), load_stack("megatron")
+    case = lay_out(model, cluster, workload, Strategies.of([strategy]), stack, chip)
+    return Origin(
+        model=model, cluster=cluster, stack=stack, chip=chip, case=case, step=compose(case)
+    )
+
+
+@pytest.mark.parametrize("spelled", ["fsdp4-tp4-pp8-zbh1-mb1-acfull", "fsdp64-mb1", "ddp8-tp8-mb1"])
+def test_derivations_read_the_fill_of_the_chip(spelled):
+    chip = load_chip("hopper")
+    assert chip.gemm_fill != 300.0
+    usual = origin_of(chip, spelled)
+    slow = origin_of(msgspec.structs.replace(chip, gemm_fill=300.0), spelled)
+    terms, seconds = step_terms(slow.case, slow.step)
+    for key, value in terms.parts().items():
+        if one(value):
+            derivation = TERM_DERIVATIONS[key](slow)
+            assert derivation.key == key
+            assert_close(derivation, one(value), least=1e-12 * one(seconds))
+            assert_nested(derivation)
+    gemm = TERM_DERIVATIONS["gemm"]
+    assert gemm(slow).value > 1.01 * gemm(usual).value
+    memory = {name: one(part) for name, part in peak_memory(slow.case).parts().items()}
+    for derivation in derive_memory(slow):
+        assert_close(derivation, memory[derivation.key])
+        assert_nested(derivation)

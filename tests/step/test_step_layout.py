@@ -1,0 +1,86 @@
+"""From nouns to a case: which number ends up where."""
+
+import msgspec
+import pytest
+
+from scalewise.cluster import Fabric
+from scalewise.step.layout import clock
+from scalewise.strategy import SCHEDULES
+from toys import case_of, one, toy_cluster, toy_model, toy_stack, toy_workload
+
+
+def test_shapes_of_the_model():
+    case = case_of("fsdp8")
+    assert one(case.shape.query) == 1024.0
+    assert one(case.shape.key_value) == 256.0
+    assert one(case.shape.span) == 500.0
+    assert one(case.shape.layer_params) == 15_206_400.0
+    assert one(case.shape.embedding_params) == one(case.shape.head_params) == 32_768_000.0
+    assert one(case_of("fsdp8", model=toy_model(tied=True)).shape.head_params) == 0.0
+
+
+def test_rates_by_precision():
+    case = case_of("fsdp8", "fsdp8-fp8", stack=toy_stack(gemm=0.5, attention_backward=0.5))
+    assert case.rates.peak.tolist() == [100e12, 200e12]
+    assert case.rates.gemm.tolist() == [50e12, 100e12]
+    assert case.rates.gemm16.tolist() == [50e12, 50e12]
+    assert case.rates.matmul_bytes.tolist() == [2.0, 1.0]
+    # Attention stays in 16 bits: the chip does 1.0 forward and 0.5 backward, the stack half of it.
+    assert case.rates.attention_forward.tolist() == [100e12, 100e12]
+    assert case.rates.attention_backward.tolist() == [25e12, 25e12]
+
+
+def test_links_after_efficiencies():
+    fabric = Fabric(name="tin", hop_seconds=1e-6, call_seconds=2e-6, efficiency=0.5)
+    cluster = toy_cluster(16, fabric=fabric, oversubscription=4.0, tier_size=8, host="amd")
+    case = case_of("fsdp16", cluster=cluster)
+    assert one(case.links.scale_up) == 100e9
+    assert one(case.links.scale_out) == 10e9 * 0.5 / 4.0
+    assert one(case.links.hop_seconds) == 1e-6
+    assert one(case.links.call_seconds) == 2e-6
+    assert one(case.split.domains) == 4.0
+    # NCCL's host overhead per ring step: 2 us on AMD, 1 us on Intel.
+    assert one(case.links.net_overhead) == 2e-6
+    assert one(case_of("fsdp8", cluster=toy_cluster(host="intel")).links.net_overhead) == 1e-6
+
+
+@pytest.mark.parametrize(("cap", "share"), [(None, 1.0), (300.0, 1.0), (180.0, 0.757858283255199)])
+def test_clock_under_a_power_cap(cap, share):
+    assert clock(toy_cluster(power_cap_watts=cap)) == pytest.approx(share, rel=1e-12)
+
+
+def test_clock_without_published_power():
+    chip = msgspec.structs.replace(toy_cluster().accelerator, tdp_watts=None, idle_watts=None)
+    assert clock(toy_cluster(accelerator=chip)) == 1.0
+
+
+def test_strategy_columns():
+    case = case_of(
+        "fsdp8", "fsdp4-tp2", "fsdp4-tp2-nosp", "fsdp2-pp4-v2", "fsdp2-pp4-zbh1", "fsdp2-pp4-gpipe",
+        "fsdp4-cp2ag", "fsdp8-reducebf16",
+        model=toy_model(layers=16),
+    )  # fmt: skip
+    # Sequence parallelism needs something to split.
+    assert case.split.sequence_parallel.tolist() == [0, 1, 0, 0, 0, 0, 0, 0]
+    schedules = [SCHEDULES[int(code)] for code in case.split.schedule]
+    assert schedules == [
+        "1f1b", "1f1b", "1f1b", "interleaved", "zbh1", "gpipe", "1f1b", "1f1b",
+    ]  # fmt: skip
+    assert case.split.chunks.tolist() == [1, 1, 1, 2, 1, 1, 1, 1]
+    assert case.split.cp_ring.tolist() == [1, 1, 1, 1, 1, 1, 0, 1]
+    assert case.habits.reduce_bytes.tolist() == [4, 4, 4, 4, 4, 4, 4, 2]
+    assert case.split.num_microbatches.tolist() == [2, 4, 4, 8, 8, 8, 4, 2]
+    assert case.split.middle_layers.tolist() == [16, 16, 16, 4, 4, 4, 16, 16]
+
+
+def test_a_batch_that_is_too_small_is_one_micro_batch():
+    case = case_of("fsdp8-mb8", workload=toy_workload(global_batch=16))
+    assert one(case.split.num_microbatches) == 1.0
+
+
+def test_stage_sizes_do_not_depend_on_the_neighbors():
+    alone = case_of("pp2", cluster=toy_cluster(2))
+    for other in ("first131072", "first131072-last5", "pp4194304", "pp2-first131072"):
+        beside = case_of(other, "pp2", cluster=toy_cluster(2))
+        for name in ("first_layers", "middle_layers", "last_layers"):
+            assert getattr(beside.split, name)[1] == one(getattr(alone.split, name))
