@@ -14,12 +14,12 @@ from scalewise.evidence.machine import MachineFit
 from scalewise.evidence.machine_kernels import predict_row
 from scalewise.evidence.machine_links import LinkRates
 from scalewise.evidence.machine_rows import gather
-from scalewise.measure.collective_plan import bus_factor
-from scalewise.measure.job import TrainJob, inputs_of
 from scalewise.measure.kernel_plan import join_plans, plan_kernels
-from scalewise.measure.machine import Environment
-from scalewise.measure.records import Record
 from scalewise.model import load_model
+from scalewise.records.environment import Environment
+from scalewise.records.files import Record
+from scalewise.records.job import TrainJob, inputs_of
+from scalewise.records.rows import bus_factor
 from scalewise.strategy import parse_strategy
 
 MODELS = ("tiny", "tiny-19m", "tiny-65m")
@@ -86,7 +86,7 @@ def kernel_rows(noise=0.0, seed=0, truth=TRUTH, units=1.0):
     draw = random.Random(seed)
     plan = join_plans(
         [
-            plan_kernels(load_model(name), parse_strategy("mb2"), sequence=512, dtype="fp32")
+            plan_kernels(load_model(name), parse_strategy("mb2"), seq_len=512, dtype="fp32")
             for name in MODELS
         ]
     )
@@ -109,7 +109,7 @@ def kernel_rows(noise=0.0, seed=0, truth=TRUTH, units=1.0):
 def timed_kernel(row, factor=1.0, truth=TRUTH, units=1.0):
     """What that machine reports of a kernel; `factor` is its noise."""
     seconds = predict_row(row, truth, units) * factor
-    row = row | {"dtype": "fp32", "time_us": seconds * 1e6}
+    row = row | {"dtype": "fp32", "time_us": seconds * 1e6, "samples_us": []}
     if row["kernel"] == "gemm":
         row["tflops"] = 2.0 * row["m"] * row["n"] * row["k"] / seconds / 1e12
     elif row["kernel"] == "sdpa":
@@ -138,13 +138,14 @@ def timed_collective(row, factor=1.0, truth=TRUTH):
     seconds = float(links.predict([row])[0]) * factor
     rate = row["message_bytes"] / seconds / 1e9
     bus = rate * bus_factor(row["op"], row["accelerators"])
-    return {**row, "time_us": seconds * 1e6, "algbw_gb_per_s": rate, "busbw_gb_per_s": bus}
+    return {**row, "time_us": seconds * 1e6, "samples_us": [], "algbw_gb_per_s": rate,
+            "busbw_gb_per_s": bus}  # fmt: skip
 
 
 def job(model, strategy, batch=2):
     """A short training job."""
     return TrainJob(
-        model=load_model(model), strategy=parse_strategy(strategy), sequence=512,
+        model=load_model(model), strategy=parse_strategy(strategy), seq_len=512,
         global_batch=batch, precision="fp32", steps=6, warmup=2,
     )  # fmt: skip
 

@@ -7,12 +7,13 @@ PyTorch takes seconds to start, so everything with the same number of ranks runs
 
 from __future__ import annotations
 
-from scalewise.measure.job import TrainJob, check_job, inputs_of
+from scalewise.measure.check import check_job
 from scalewise.measure.launch import LocalLauncher
-from scalewise.measure.machine import Environment
-from scalewise.measure.order import Order, Planned
-from scalewise.measure.records import Record, read_records
+from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
 from scalewise.model import Model
+from scalewise.records.environment import Environment
+from scalewise.records.files import Record, read_records
+from scalewise.records.job import TrainJob, inputs_of
 from scalewise.strategy import parse_strategy
 from waiting import PATIENCE
 
@@ -32,7 +33,7 @@ def job(strategy, *, model=SMALL, **changes):
     fields = {
         "model": model,
         "strategy": parse_strategy(strategy),
-        "sequence": 32,
+        "seq_len": 32,
         "global_batch": 8,
         "precision": "fp32",
         "steps": 4,
@@ -48,9 +49,9 @@ def run_together(jobs, folder):
     for each in jobs:
         check_job(each, "cpu")
     file = folder / "train.jsonl"
-    planned = [Planned(job=each, id=f"job{i}") for i, each in enumerate(jobs)]
-    order = Order(planned=planned, records=str(file), device="cpu", threads=1)
-    LocalLauncher(timeout=PATIENCE, logs=folder).run(order)
+    planned = [PlannedJob(job=each, id=f"job{i}") for i, each in enumerate(jobs)]
+    spec = LaunchSpec(planned=planned, records=str(file), device="cpu", threads=1)
+    LocalLauncher(timeout=PATIENCE, logs=folder).run(spec)
     found = {record.id: record for record in read_records(file).records}
     return [found[each.id] for each in planned]
 

@@ -99,7 +99,7 @@ def test_measured_numbers_are_the_published_ones(shipped):
     largest = by_sweep["llama-like-8b", 512]
     assert largest.best.strategy == "ddp128-tp4-mb2"
     assert largest.best.measured == pytest.approx(3101, abs=1)
-    # 64 nodes, where runs are up to forty times slower than their neighbours: no term did that.
+    # 64 nodes, where runs are up to forty times slower than their neighbors: no term did that.
     assert largest.misled is None
 
 

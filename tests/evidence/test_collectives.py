@@ -79,7 +79,7 @@ def test_every_row_of_the_shipped_table_is_read_or_accounted_for(shipped):
     rows, skipped = shipped
     assert len(rows) == 407
     assert skipped == {
-        "operation not modelled or not certain": 38,
+        "operation not modeled or not certain": 38,
         "part of a node without a switch": 22,
         "no time": 7,
         "accelerator not in the catalog": 5,
@@ -253,7 +253,7 @@ def test_the_fit_explains_what_nccl_alone_does_not(fitted, shipped):
     )
 
 
-def test_errors_are_summarised_by_group_and_size():
+def test_errors_are_summarized_by_group_and_size():
     off = np.array([0.1, -0.3, 0.5, -0.2])
     size = np.array([1.0, 5.0, 100.0, 100.0])
     result = group_errors(off, ["a", "a", "a", "b"], size, (2.0, 50.0))
@@ -290,7 +290,7 @@ def test_bad_tables_are_told_not_crashed_on(tmp_path):
         "a number cannot be read": 1,
         "no size": 1,
         "nothing to time": 1,
-        "operation not modelled or not certain": 1,
+        "operation not modeled or not certain": 1,
     }
     with pytest.raises(InputError, match="1 timings are too few"):
         CollectivesFit().fit([row(size=1e6)])

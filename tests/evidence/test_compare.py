@@ -59,7 +59,7 @@ def test_errors_noise_and_parts(fit, catalog):
         train_record(one, said / 1.0, number=3),
         train_record(job("tiny", "ddp1-mb2"), 1.0, number=4),
     ]
-    done = compare(records, load_cluster("paper"), least_ranks=2)
+    done = compare(records, load_cluster("paper"), min_ranks=2)
     (row,) = done.rows
     assert row.launches == 3
     assert row.error == pytest.approx(0.1, abs=1e-3)
@@ -77,7 +77,7 @@ def test_what_cannot_be_compared_is_said(catalog):
         compare([], load_cluster("paper"))
     records = [train_record(job("tiny", "ddp2-mb1", 2), 1.0)]
     assert WHERE.accelerator is None
-    with pytest.raises(InputError, match="the catalog does not know Paper CPU"):
+    with pytest.raises(InputError, match="Paper CPU is not in the catalog"):
         compare(records)
     with pytest.raises(InputError, match="measured in fp32, which estimates of h100-sxm-80gb"):
         compare(records, load_cluster("dgx-h100"))

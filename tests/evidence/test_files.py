@@ -72,8 +72,10 @@ def test_every_key_stands_under_its_meaning():
 def test_defaults_are_left_out():
     table = tomllib.loads(struct_toml(STACK, {}))
     assert table["memory_traffic"] == 1.2345
-    plain = msgspec.structs.replace(STACK, since="", on_bounds=(), constants_of=None)
-    assert {"since", "on_bounds", "constants_of"}.isdisjoint(tomllib.loads(struct_toml(plain, {})))
+    plain = msgspec.structs.replace(STACK, since="", undetermined=(), constants_from=None)
+    assert {"since", "undetermined", "constants_from"}.isdisjoint(
+        tomllib.loads(struct_toml(plain, {}))
+    )
 
 
 def test_tables_come_last_and_their_keys_have_remarks():
@@ -146,7 +148,7 @@ class TestFittedStack:
         assert (stack.interval, stack.fitted_on) == ((0.93, 1.08), "a test")
         # The lower end is rounded down: what ran must stay inside.
         assert stack.memory_interval == (0.81, 1.08)
-        assert stack.on_bounds == ("straggler",)
+        assert stack.undetermined == ("straggler",)
 
     def test_facts_stay(self, made):
         shipped = load_stack("megatron")

@@ -16,7 +16,7 @@ from scalewise.evidence.validate import JUDGED_QUALITIES
 
 class TestBalancedQuantiles:
     def test_by_hand(self):
-        # Three rows of one group weigh as much as the one of the other: centres of their shares
+        # Three rows of one group weigh as much as the one of the other: centers of their shares
         # at 1/12, 3/12, 5/12 and 9/12.
         values, groups = np.array([3.0, 10.0, 1.0, 2.0]), np.array(["a", "b", "a", "a"])
         found = balanced_quantiles(values, groups, (0.0, 1 / 4, 1 / 2, 3 / 4, 0.9))

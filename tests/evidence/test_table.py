@@ -47,8 +47,8 @@ def test_nothing_predictable_says_why():
 def test_rates_are_datasheet_peaks():
     table = RunTable.of([run(), run(precision="fp8")])
     # NVIDIA H100 SXM, dense: 989.4 TFLOP/s in 16 bits and twice that in 8.
-    assert table.case.rate16.tolist() == pytest.approx([989.4e12] * 2, rel=1e-3)
-    assert table.case.rate.tolist() == pytest.approx([989.4e12, 1978.9e12], rel=1e-3)
+    assert table.case.rates.gemm16.tolist() == pytest.approx([989.4e12] * 2, rel=1e-3)
+    assert table.case.rates.gemm.tolist() == pytest.approx([989.4e12, 1978.9e12], rel=1e-3)
 
 
 def test_select_keeps_rows_together():
@@ -56,7 +56,7 @@ def test_select_keeps_rows_together():
     table = RunTable.of(runs)
     part = table.select(np.array([True, False, True]))
     assert [r.id for r in part.runs] == ["r1", "r3"]
-    assert part.case.global_batch.tolist() == [64, 192]
+    assert part.case.split.global_batch.tolist() == [64, 192]
     assert [plan.strategy.micro_batch for plan in part.plans] == [1, 3]
     assert part.rejected == []
     assert len(table) == 3

@@ -14,7 +14,7 @@ from scalewise.evidence.validate import (
     Verdict,
     pick_of,
     spearman,
-    summarise,
+    summarize,
     sweeps_of,
     validate,
     with_left_out,
@@ -65,7 +65,7 @@ def sweep(predicted, measured, simplicity=None):
 class TestSummary:
     def test_errors_by_hand(self):
         made = [verdict(p, 100.0) for p in (110.0, 80.0, 102.0, 105.0, 104.0)]
-        summary = summarise(made)
+        summary = summarize(made)
         assert summary.count == 5
         # Absolute: 2, 4, 5, 10, 20; nine tenths of the way is 0.6 between the last two.
         assert summary.median_error == pytest.approx(0.05)
@@ -83,7 +83,7 @@ class TestSummary:
             verdict(90.0, status="infeasible"),
             verdict(90.0, status="unmeasured"),
         ]
-        summary = summarise(made)
+        summary = summarize(made)
         assert (summary.count, summary.unsupported, summary.infeasible) == (1, 2, 1)
         assert summary.median_error == pytest.approx(0.1)
 
@@ -92,13 +92,13 @@ class TestSummary:
             verdict(memory_gb_predicted=p, memory_gb_measured=m)
             for p, m in ((11.0, 10.0), (15.0, 20.0), (30.0, 30.0), (5.0, None), (5.0, 0.0))
         ]
-        summary = summarise(made)
+        summary = summarize(made)
         # 10, 25 and 0 %; a blank and a zero say nothing.
         assert (summary.memory_count, summary.count) == (3, 0)
         assert summary.memory_median_error == pytest.approx(0.1)
 
     def test_nothing_gives_none(self):
-        summary = summarise([])
+        summary = summarize([])
         assert summary.count == 0
         assert summary.median_error is summary.p90_error is summary.bias is None
         assert summary.coverage is summary.rank_correlation is summary.regret is None
@@ -121,22 +121,22 @@ class TestSummary:
 
 class TestRanking:
     def test_spearman_by_hand(self):
-        # One swap of neighbours among five: 1 - 6 x 2 / (5 x 24).
+        # One swap of neighbors among five: 1 - 6 x 2 / (5 x 24).
         a, b = np.array([50.0, 40, 30, 20, 10]), np.array([40.0, 50, 30, 20, 10])
         assert spearman(a, b) == pytest.approx(0.9)
         assert spearman(a, a * 3) == pytest.approx(1.0)
         assert spearman(a, -a) == pytest.approx(-1.0)
 
     def test_a_sweep(self):
-        summary = summarise(sweep([50.0, 40, 30, 20, 10], [40.0, 50, 30, 20, 10]))
+        summary = summarize(sweep([50.0, 40, 30, 20, 10], [40.0, 50, 30, 20, 10]))
         assert summary.rank_correlation == pytest.approx(0.9)
         # The pick does 40, the best 50.
         assert summary.regret == pytest.approx(0.2)
 
     def test_four_layouts_are_no_sweep(self):
-        assert summarise(sweep([50.0, 40, 30, 20], [40.0, 50, 30, 20])).regret is None
+        assert summarize(sweep([50.0, 40, 30, 20], [40.0, 50, 30, 20])).regret is None
         repeats = [verdict(p, 10.0) for p in (1.0, 2, 3, 4, 5, 6)]
-        assert summarise(repeats).rank_correlation is None
+        assert summarize(repeats).rank_correlation is None
 
     def test_groups_are_averaged(self):
         first = sweep([50.0, 40, 30, 20, 10], [40.0, 50, 30, 20, 10])
@@ -144,7 +144,7 @@ class TestRanking:
             replace(row, group=("me", "other", "h100", 16, "bf16"))
             for row in sweep([50.0, 40, 30, 20, 10], [50.0, 40, 30, 20, 10])
         ]
-        summary = summarise([*second, *first])
+        summary = summarize([*second, *first])
         assert summary.rank_correlation == pytest.approx(0.95)
         assert summary.regret == pytest.approx(0.1)
         other, toy = sweeps_of([*second, *first])
@@ -166,7 +166,7 @@ class TestRanking:
             [(2, 1, 5.0), (1, 8, 9.0), (1, 1, 1.0), (1, 1, 1.0), (1, 1, 1.0)],
         )
         assert pick_of(group).strategy == picked
-        assert summarise(group).regret == pytest.approx(regret)
+        assert summarize(group).regret == pytest.approx(regret)
 
     @pytest.mark.parametrize(
         ("simplicity", "picked"),

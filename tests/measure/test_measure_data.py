@@ -14,7 +14,7 @@ def test_targets_are_the_next_tokens():
 
 
 def test_each_token_follows_its_predecessor_closely():
-    tokens = Synthetic(100, seed=0).sequence(0, 0, 500)
+    tokens = Synthetic(100, seed=0).seq_len(0, 0, 500)
     hops = (tokens[1:] - tokens[:-1]) % 100
     assert sorted(hops.unique().tolist()) == list(range(8))
 
@@ -22,15 +22,17 @@ def test_each_token_follows_its_predecessor_closely():
 @pytest.mark.parametrize("place", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
 def test_sequences_depend_on_seed_step_and_place(place):
     seed, step, index = place
-    other = Synthetic(1000, seed).sequence(step, index, 32)
-    assert torch.equal(other, Synthetic(1000, seed).sequence(step, index, 32))
-    assert not torch.equal(other, Synthetic(1000, 0).sequence(0, 0, 32))
+    other = Synthetic(1000, seed).seq_len(step, index, 32)
+    assert torch.equal(other, Synthetic(1000, seed).seq_len(step, index, 32))
+    assert not torch.equal(other, Synthetic(1000, 0).seq_len(0, 0, 32))
 
 
-@pytest.mark.parametrize(("ranks", "micro_batch", "micro_steps"), [(1, 8, 1), (2, 2, 2), (4, 1, 2)])
-def test_ranks_share_the_batch_without_overlap(ranks, micro_batch, micro_steps):
+@pytest.mark.parametrize(
+    ("ranks", "micro_batch", "num_microbatches"), [(1, 8, 1), (2, 2, 2), (4, 1, 2)]
+)
+def test_ranks_share_the_batch_without_overlap(ranks, micro_batch, num_microbatches):
     parts = [
-        sequences_of(r, ranks, micro_batch=micro_batch, micro_steps=micro_steps)
+        sequences_of(r, ranks, micro_batch=micro_batch, num_microbatches=num_microbatches)
         for r in range(ranks)
     ]
     assert sorted(i for part in parts for i in part) == list(range(8))
@@ -39,7 +41,7 @@ def test_ranks_share_the_batch_without_overlap(ranks, micro_batch, micro_steps):
 def test_text_is_read_as_bytes(tmp_path):
     file = tmp_path / "text"
     file.write_bytes(b"abcdefghij" * 10)
-    tokens = TextFile(str(file), 256, 0, 20).sequence(0, 0, 21)
+    tokens = TextFile(str(file), 256, 0, 20).seq_len(0, 0, 21)
     text = bytes(tokens.tolist())
     assert text in b"abcdefghij" * 10
     assert len(text) == 21

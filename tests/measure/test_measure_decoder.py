@@ -6,8 +6,8 @@ torch = pytest.importorskip("torch", reason="needs the extra `measure`")
 
 from measure_jobs import SMALL, TIED
 from scalewise.catalog import names
-from scalewise.measure.decoder import Decoder, loss_of, materialise, rotary_angles, rotate
-from scalewise.measure.job import stage_bounds
+from scalewise.measure.check import stage_bounds
+from scalewise.measure.decoder import Decoder, loss_of, materialize, rotary_angles, rotate
 from scalewise.model import load_model
 
 # One of each kind of block in the catalog, and the three that are made to be measured.
@@ -19,10 +19,10 @@ KINDS = (
 )  # fmt: skip
 
 
-def built(model, sequence=32, seed=0, **stage):
+def built(model, seq_len=32, seed=0, **stage):
     with torch.device("meta"):
-        decoder = Decoder(model, sequence=sequence, **stage)
-    materialise(decoder, "", device=torch.device("cpu"), seed=seed)
+        decoder = Decoder(model, seq_len=seq_len, **stage)
+    materialize(decoder, "", device=torch.device("cpu"), seed=seed)
     decoder.tie()
     return decoder
 
@@ -35,7 +35,7 @@ def distinct(module):
 def test_parameters_are_those_of_the_model(name):
     model = load_model(name)
     with torch.device("meta"):
-        decoder = Decoder(model, sequence=128)
+        decoder = Decoder(model, seq_len=128)
     assert distinct(decoder) == model.parameters
 
 
@@ -48,7 +48,7 @@ def test_every_dense_model_of_the_catalog_can_be_built():
         windowed = min(2, model.windowed_layers)
         short = msgspec.structs.replace(model, layers=2, windowed_layers=windowed)
         with torch.device("meta"):
-            assert distinct(Decoder(short, sequence=128)) == short.parameters, name
+            assert distinct(Decoder(short, seq_len=128)) == short.parameters, name
 
 
 def test_small_has_the_counted_parameters():
@@ -70,7 +70,7 @@ def test_later_tokens_do_not_change_earlier_logits():
 
 def test_order_of_tokens_matters():
     """Without rotary angles attention to the first two tokens would not know which came first."""
-    decoder = built(SMALL, sequence=3)
+    decoder = built(SMALL, seq_len=3)
     with torch.no_grad():
         for parameter in decoder.layers.parameters():
             if parameter.dim() > 1:

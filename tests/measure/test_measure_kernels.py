@@ -6,8 +6,8 @@ from click.testing import CliRunner
 from scalewise.cli.main import cli
 from scalewise.errors import InputError
 from scalewise.measure.kernel_plan import KernelPlan, join_plans, plan_kernels
-from scalewise.measure.records import read_records
 from scalewise.model import load_model
+from scalewise.records.files import read_records
 from scalewise.strategy import parse_strategy
 
 
@@ -16,8 +16,8 @@ def run(*args):
     return CliRunner(env={"COLUMNS": "120"}).invoke(cli, list(args))
 
 
-def plan(model="tiny", strategy="mb2", sequence=256, dtype="fp32"):
-    return plan_kernels(load_model(model), parse_strategy(strategy), sequence=sequence, dtype=dtype)
+def plan(model="tiny", strategy="mb2", seq_len=256, dtype="fp32"):
+    return plan_kernels(load_model(model), parse_strategy(strategy), seq_len=seq_len, dtype=dtype)
 
 
 def test_products_are_those_of_the_decoder():

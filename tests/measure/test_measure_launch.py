@@ -17,16 +17,16 @@ from scalewise.measure.launch import (
     log_of,
     threads_for,
 )
+from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
 from scalewise.measure.machine import cores
-from scalewise.measure.order import Order, Planned
-from scalewise.measure.records import read_records
+from scalewise.records.files import read_records
 from waiting import PATIENCE
 
 
-def order(folder, *jobs):
-    planned = [Planned(job=each, id=f"job{i}") for i, each in enumerate(jobs)]
+def spec(folder, *jobs):
+    planned = [PlannedJob(job=each, id=f"job{i}") for i, each in enumerate(jobs)]
     file = str(folder / "train.jsonl")
-    return Order(planned=planned, records=file, device="cpu", threads=1)
+    return LaunchSpec(planned=planned, records=file, device="cpu", threads=1)
 
 
 class Instead(LocalLauncher):
@@ -34,7 +34,7 @@ class Instead(LocalLauncher):
 
     code = ""
 
-    def command(self, order, file, folder):
+    def command(self, spec, file, folder):
         return [sys.executable, "-S", "-E", "-c", self.code]
 
 
@@ -46,7 +46,7 @@ def test_a_launch_that_takes_too_long_is_ended(tmp_path):
         "time.sleep(100)"
     )
     with pytest.raises(LaunchError, match=r"did not finish within 5 s and were ended; logs are"):
-        launcher.run(order(tmp_path, job("ddp1-mb8")))
+        launcher.run(spec(tmp_path, job("ddp1-mb8")))
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
@@ -55,13 +55,13 @@ def test_a_torchrun_that_fails_by_itself_is_quoted(tmp_path):
     launcher = Instead(timeout=PATIENCE, logs=tmp_path)
     launcher.code = "import sys; print('no such option'); sys.exit(3)"
     with pytest.raises(LaunchError, match="torchrun failed with exit code 3: no such option"):
-        launcher.run(order(tmp_path, job("ddp1-mb8")))
+        launcher.run(spec(tmp_path, job("ddp1-mb8")))
 
 
 def test_success_leaves_no_logs(tmp_path):
     launcher = Instead(timeout=PATIENCE, logs=tmp_path / "logs")
     launcher.code = "pass"
-    launcher.run(order(tmp_path, job("ddp1-mb8")))
+    launcher.run(spec(tmp_path, job("ddp1-mb8")))
     assert list((tmp_path / "logs").iterdir()) == []
 
 
@@ -69,9 +69,9 @@ def test_an_error_in_a_rank_names_the_rank_and_keeps_finished_records(tmp_path):
     pytest.importorskip("torch", reason="needs the extra `measure`")
     jobs = [job("ddp1-mb8"), job("ddp1-mb8", text="/no/such/file")]
     with pytest.raises(LaunchError) as caught:
-        LocalLauncher(timeout=PATIENCE, logs=tmp_path).run(order(tmp_path, *jobs))
+        LocalLauncher(timeout=PATIENCE, logs=tmp_path).run(spec(tmp_path, *jobs))
     assert str(caught.value) == "rank 0 failed: --text /no/such/file: No such file or directory"
-    log = Path(caught.value.hint.removeprefix("the whole story is in "))
+    log = Path(caught.value.hint.removeprefix("the full log is "))
     assert "Traceback" in log.read_text()
     assert [r.id for r in read_records(tmp_path / "train.jsonl").records] == ["job0"]
 
@@ -101,7 +101,7 @@ def test_a_killed_rank_is_named(tmp_path):
     killer = threading.Thread(target=kill_a_rank, args=(tmp_path / "train.jsonl", 1))
     killer.start()
     with pytest.raises(LaunchError, match=r"rank 1 was killed by SIGKILL; its log is .*stderr.log"):
-        LocalLauncher(timeout=PATIENCE, logs=tmp_path).run(order(tmp_path, *jobs))
+        LocalLauncher(timeout=PATIENCE, logs=tmp_path).run(spec(tmp_path, *jobs))
     killer.join()
     assert [r.id for r in read_records(tmp_path / "train.jsonl").records] == ["job0"]
 
@@ -143,7 +143,7 @@ def test_cores_are_shared_out():
 
 
 def test_ranks_start_with_their_share_of_threads(tmp_path):
-    assert environment_for(order(tmp_path, job("ddp1-mb8")))["OMP_NUM_THREADS"] == "1"
+    assert environment_for(spec(tmp_path, job("ddp1-mb8")))["OMP_NUM_THREADS"] == "1"
 
 
 def test_the_last_error_of_a_log_is_found(tmp_path):
@@ -157,7 +157,7 @@ def test_the_last_error_of_a_log_is_found(tmp_path):
     assert last_error(log) == "seq = 0 must be positive"
     log.write_text("Killed\n")
     assert last_error(log) == "Killed"
-    assert last_error(tmp_path / "none") == "it said nothing"
+    assert last_error(tmp_path / "none") == "no output"
 
 
 def test_a_rank_without_log_points_to_torchruns(tmp_path):

@@ -18,8 +18,8 @@ from scalewise.evidence.machine_files import write_machine
 from scalewise.evidence.machine_rows import gather
 from scalewise.measure.collective_plan import CollectivePlan
 from scalewise.measure.kernel_plan import plan_kernels
-from scalewise.measure.records import read_records
 from scalewise.model import load_model
+from scalewise.records.files import read_records
 from scalewise.strategy import parse_strategy
 
 pytest.importorskip("torch")
@@ -28,7 +28,7 @@ pytest.importorskip("scipy")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import close_the_loop as loop
 
-SEQUENCE = 128
+SEQ_LEN = 128
 
 
 def retimed(record, step_seconds=0.0):
@@ -45,16 +45,16 @@ def retimed(record, step_seconds=0.0):
 
 
 def test_the_loop_closes(tmp_path, monkeypatch):
-    plan = plan_kernels(load_model("tiny"), parse_strategy("mb1"), sequence=SEQUENCE, dtype="fp32")
+    plan = plan_kernels(load_model("tiny"), parse_strategy("mb1"), seq_len=SEQ_LEN, dtype="fp32")
     plan = msgspec.structs.replace(plan, iters=5, budget=0.1)
     loop.sweep("kernel", plan, tmp_path, "cpu")
     sizes = [2**16, 2**19, 2**22]
     ops = ["all_gather", "all_reduce"]
     loop.sweep("collective", CollectivePlan(ops=ops, sizes=sizes, group_sizes=[2], iters=5),
                tmp_path, "cpu")  # fmt: skip
-    alone = loop.job_of("tiny", "ddp1-mb1", sequence=SEQUENCE, steps=6, trace=False)
+    alone = loop.job_of("tiny", "ddp1-mb1", seq_len=SEQ_LEN, steps=6, trace=False)
     loop.train_beside_itself(alone, tmp_path, "cpu", 1)
-    both = loop.job_of("tiny", "ddp2-mb1", sequence=SEQUENCE, steps=6, trace=True)
+    both = loop.job_of("tiny", "ddp2-mb1", seq_len=SEQ_LEN, steps=6, trace=True)
     loop.train(both, tmp_path, "cpu", 1)
     records = read_records(tmp_path).records
     assert sorted(record.kind for record in records) == [
@@ -71,7 +71,7 @@ def test_the_loop_closes(tmp_path, monkeypatch):
     assert len(data.steps[0].launches) == 2
     write_machine(MachineFit("here").fit(data), tmp_path / "catalog")
     monkeypatch.setenv("SCALEWISE_CATALOG", str(tmp_path / "catalog"))
-    done = compare(records, loop.load_cluster("here"), least_ranks=2)
+    done = compare(records, loop.load_cluster("here"), min_ranks=2)
     (row,) = done.rows
     assert row.strategy == "ddp2-mb1"
     assert row.measured == pytest.approx(1.25 * seconds)

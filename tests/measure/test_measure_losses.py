@@ -77,7 +77,7 @@ FOUR = {
 }
 ONE = {
     "plain": job("ddp1-mb8"),
-    "accumulation": job("ddp1-mb2"),
+    "num_microbatches": job("ddp1-mb2"),
     "selective recompute": job("ddp1-mb8-acsel"),
     "full recompute": job("ddp1-mb8-acfull"),
     "tied": job("ddp1-mb8", model=TIED),
@@ -128,7 +128,7 @@ def distance(a, b):
     return max(abs(x - y) / abs(y) for x, y in zip(a, b, strict=True))
 
 
-@pytest.mark.parametrize("name", ["accumulation", "selective recompute", "full recompute"])
+@pytest.mark.parametrize("name", ["num_microbatches", "selective recompute", "full recompute"])
 def test_one_process(one, name):
     assert distance(losses(one[name]), losses(one["plain"])) < SGD_TOLERANCE
 

@@ -15,7 +15,7 @@ from scalewise.measure.machine import environment
 from scalewise.measure.parallel import build
 from scalewise.measure.pipeline import stages_of
 from scalewise.measure.train import step_lengths, train
-from scalewise.measure.worker import doubts
+from scalewise.measure.worker import job_warnings
 
 CPU = torch.device("cpu")
 
@@ -113,6 +113,6 @@ def test_doubtful_circumstances_are_put_on_record():
         device="cpu", device_name="", accelerator=None, backend="gloo", ranks=1000,
         ranks_per_node=1000, threads=1, versions={},
     )  # fmt: skip
-    said = doubts(job("ddp1-mb8", precision="bf16"), where)
+    said = job_warnings(job("ddp1-mb8", precision="bf16"), where)
     assert said[0].startswith("1000 ranks share ")
     assert said[1] == "CPUs without units for bf16 compute it more slowly than fp32"

@@ -6,12 +6,12 @@ import pytest
 from scalewise.measure.power import device_counter, host_counter
 
 
-def zone(root, name, *, label, joules, most=65_000_000_000):
+def zone(root, name, *, label, joules, maximum=65_000_000_000):
     folder = root / name
     folder.mkdir()
     (folder / "name").write_text(f"{label}\n")
     (folder / "energy_uj").write_text(f"{int(joules * 1e6)}\n")
-    (folder / "max_energy_range_uj").write_text(f"{most}\n")
+    (folder / "max_energy_range_uj").write_text(f"{maximum}\n")
     return folder
 
 
@@ -27,7 +27,7 @@ def test_packages_are_summed_and_their_parts_left_out(tmp_path):
 
 
 def test_a_counter_that_wraps_counts_on(tmp_path):
-    package = zone(tmp_path, "intel-rapl:0", label="package-0", joules=60.0, most=65_000_000)
+    package = zone(tmp_path, "intel-rapl:0", label="package-0", joules=60.0, maximum=65_000_000)
     counter = host_counter(tmp_path)
     before = counter.joules()
     (package / "energy_uj").write_text("2000000\n")

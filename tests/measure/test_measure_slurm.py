@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from measure_jobs import model_file
 from scalewise.cli.main import cli
 from scalewise.measure import slurm
-from scalewise.measure.records import read_records
+from scalewise.records.files import read_records
 from waiting import PATIENCE, until
 
 pytest.importorskip("torch", reason="needs the extra `measure`")
@@ -115,20 +115,20 @@ def test_a_cancelled_job_keeps_what_it_has_and_the_same_command_does_the_rest(
     subprocess.run(["scancel", number], check=True)
     said = command.communicate(timeout=PATIENCE)[1]
     assert command.returncode == 1
-    assert f"submitted 2 launches as Slurm job {number}\n" in said
+    assert f"2 launches in Slurm job {number}\n" in said
     assert f"Slurm job {number} is running on node[1-2]\n" in said
     assert "1 of 2: mine ddp2-mb1, launch 1 is done\n" in said
     assert (
         f"error: 1 of 2 launches are in {records}/train.jsonl; missing: mine fsdp2-mb1, launch 1: "
-        f"Slurm job {number} was cancelled\n"
+        f"Slurm job {number} was canceled\n"
         "hint: run the same command again: it runs only what is missing\n"
     ) in said
     (kept,) = ids(records)
 
     done = run(*asked)
     assert done.exit_code == 0, done.stderr
-    assert "going on with an earlier run: 1 of 2 launches are in" in done.stderr
-    assert "submitted 1 launch as Slurm job" in done.stderr
+    assert "resumed: 1 of 2 launches are in" in done.stderr
+    assert "1 launch in Slurm job" in done.stderr
     assert "2 of 2: mine fsdp2-mb1, launch 1 is done" in done.stderr
     found = read_records(records).records
     assert found[0].id == kept
@@ -155,7 +155,7 @@ def test_ctrl_c_cancels_the_job(slurm_cluster, model, tmp_path):
     said = command.communicate(timeout=PATIENCE)[1]
     assert command.returncode == 130
     assert re.search(
-        r"Slurm job \d+ was cancelled; 0 of 1 launches are in \S+train.jsonl; missing: mine "
+        r"Slurm job \d+ was canceled; 0 of 1 launches are in \S+train.jsonl; missing: mine "
         r"ddp2-mb1, launch 1; run the same command again: it runs only what is missing",
         said,
     )
@@ -173,7 +173,7 @@ def test_a_job_over_its_time_limit(slurm_cluster, quick, model, tmp_path):
     subprocess.run(["scontrol", "update", f"JobId={number}", "EndTime=now"], check=True)
     said = command.communicate(timeout=PATIENCE)[1]
     assert command.returncode == 1
-    assert f"ddp2-mb1, launch 1: Slurm job {number} ran into its time limit" in said
+    assert f"ddp2-mb1, launch 1: Slurm job {number} reached its time limit" in said
 
 
 def test_collectives_between_two_nodes(slurm_cluster, quick, tmp_path):

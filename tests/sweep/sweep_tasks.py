@@ -104,21 +104,21 @@ class Question(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     strategy: str
     step_seconds: float
-    examined: int
+    evaluated: int
 
 
 def best(task: Question) -> Answer:
     found = search(
         load_model(task.model),
         load_cluster(task.cluster, accelerators=task.accelerators),
-        Workload(sequence=2048, global_batch=task.batch),
+        Workload(seq_len=2048, global_batch=task.batch),
         limits=Limits(tp=(1, 2), pp=(1,), cp=(1,), micro_batch=(1, 2)),
         top=1,
     )
     return Answer(
         strategy=str(found.best.strategy),
         step_seconds=found.best.step_seconds,
-        examined=found.examined,
+        evaluated=found.evaluated,
     )
 
 

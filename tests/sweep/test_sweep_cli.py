@@ -52,16 +52,17 @@ def test_jobs_and_store(call, tmp_path):
 @pytest.mark.parametrize(
     ("args", "message", "hint"),
     [
-        (["--jobs", "many"], "--jobs 'many' is no number of processes", "for example 4, or `all`"),
-        (["--jobs", "-2"], "--jobs '-2' is no number of processes", "for example 4, or `all`"),
-        (["--partition", "cpu"], "--partition cpu has no effect without --slurm", "add --slurm"),
-        (["--nodes", "3"], "--nodes 3 has no effect without --slurm", "add --slurm"),
-        (["--time", "2h"], "--time 2h has no effect without --slurm", "add --slurm"),
-        (["--slurm"], "--slurm needs a file that remembers jobs and results",
+        (["--jobs", "many"], "--jobs many must be a whole number or all",
+         "--jobs 4, or --jobs all"),
+        (["--jobs", "-2"], "--jobs -2 must be a whole number or all", "--jobs 4, or --jobs all"),
+        (["--partition", "cpu"], "--partition cpu needs --slurm", "add --slurm"),
+        (["--nodes", "3"], "--nodes 3 needs --slurm", "add --slurm"),
+        (["--time", "2h"], "--time 2h needs --slurm", "add --slurm"),
+        (["--slurm"], "--slurm needs --store",
          "add --store sweep.db"),
         (["--slurm", "--store", "x.db", "--jobs", "all"],
-         "with --slurm the cores of a job must be a number, not --jobs all",
-         "for example --jobs 16"),
+         "--jobs all: --slurm needs a number of cores per job",
+         "--jobs 16"),
     ],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused(call, args, message, hint):

@@ -18,11 +18,11 @@ SEEN = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get(
 
 
 class Limit(msgspec.Struct, frozen=True):
-    most: float | None = None
+    maximum: float | None = None
 
 
 class Other(msgspec.Struct, frozen=True):
-    most: float | None = None
+    maximum: float | None = None
 
 
 class Opaque(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ def copied(tmp_path, edit=None):
 def test_physics_counts_and_drawing_does_not(tmp_path, monkeypatch):
     monkeypatch.delenv("SCALEWISE_CATALOG", raising=False)
     plain = copied(tmp_path)
-    assert plain == copied(tmp_path, "report/html.py")
+    assert plain == copied(tmp_path, "report/estimate_html.py")
     assert plain == copied(tmp_path, "cli/main.py")
     changed = {
         copied(tmp_path, name)

@@ -29,7 +29,7 @@ import toys
 from scalewise.errors import InputError, ScalewiseError
 from scalewise.explore.scale import scale
 from scalewise.explore.sizes import Rule
-from scalewise.explore.tasks import Priced
+from scalewise.explore.tasks import PointResult
 from scalewise.sweep import local
 from scalewise.sweep.local import chunk_size
 from scalewise.sweep.run import cores, run, run_all
@@ -104,7 +104,7 @@ def test_stored_results_equal_fresh_ones_to_the_last_bit(path):
     fresh = run_all([question], best, result_type=Answer, store=path)
     stored = run_all([question], best, result_type=Answer, store=path)
     assert fresh == stored == [best(question)]
-    assert fresh[0].examined > 10
+    assert fresh[0].evaluated > 10
 
 
 def test_several_cores_find_what_one_finds():
@@ -119,14 +119,14 @@ def test_points_of_curves_are_tasks_like_any_other(path):
         return scale(
             toys.toy_model(),
             toys.toy_cluster(8),
-            Rule(kind="weak", batch=2, sequence=1024),
+            Rule(kind="weak", batch=2, seq_len=1024),
             ["fsdp", "best"],
             [4, 8, 16],
             run=run,
         )
 
     def swept(tasks, function):
-        return run(tasks, function, result_type=Priced, store=path, jobs=2)
+        return run(tasks, function, result_type=PointResult, store=path, jobs=2)
 
     plain = question()
     assert question(swept) == plain
@@ -216,14 +216,14 @@ def test_a_killed_worker_is_one_sentence_and_finished_points_stay(path, log):
 
 
 def test_a_full_disk_is_said_once_and_results_go_on(path, log):
-    told = []
+    lines = []
     with Store(path) as store:
         store.put([])
         (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
         store._connection.execute(f"PRAGMA max_page_count = {pages}")
-        found = run_all(numbers(300), square, result_type=Square, store=store, say=told.append)
+        found = run_all(numbers(300), square, result_type=Square, store=store, say=lines.append)
     assert [one.y for one in found] == [x * x for x in range(300)]
-    assert told == [
+    assert lines == [
         f"cannot use the store {path}: the disk is full; results from here on are not kept"
     ]
 

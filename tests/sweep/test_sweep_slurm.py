@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,10 @@ from sweep_tasks import (
     square_on_node,
 )
 
-from scalewise.errors import InputError, MissingExtraError, ScalewiseError
-from scalewise.sweep import slurm as on_slurm
+from scalewise.errors import InputError, ScalewiseError
 from scalewise.sweep.run import run, run_all
 from scalewise.sweep.slurm import SlurmOptions, chunk_size, script
 from scalewise.sweep.store import Store
-from scalewise.sweep.submit import QUEUE_FAILURES
-from scalewise.sweep.work import Work
 from waiting import PATIENCE, until
 
 # The machine that plays two nodes shares one file system, so nothing needs time to show up.
@@ -35,6 +33,11 @@ QUICK = {"poll_seconds": 0.1, "settle_seconds": 0.3, "seconds": 600.0}
 def queue():
     done = subprocess.run(["squeue", "-h", "-r"], capture_output=True, text=True, check=True)
     return done.stdout.split("\n")[:-1]
+
+
+def files(folder):
+    """What is left of jobs beside the store, but for their logs."""
+    return [x for x in (folder / "s.db.slurm").iterdir() if x.suffix not in (".out", ".err")]
 
 
 def test_both_nodes_compute_what_one_process_computes(cluster, tmp_path):
@@ -54,8 +57,8 @@ def test_both_nodes_compute_what_one_process_computes(cluster, tmp_path):
     assert {one.limit for one in found} == {float("inf")}
     assert seen[-1] == (40, 40)
     with Store(tmp_path / "s.db") as store:
-        assert (len(store), store.jobs()) == (40, {})
-    assert list((tmp_path / "s.db.slurm").glob("*.results")) == []
+        assert len(store) == 40
+    assert files(tmp_path) == []
 
 
 SWEEP = """
@@ -80,19 +83,21 @@ def test_an_interrupted_sweep_is_resumed_without_computing_anything_twice(cluste
     first.send_signal(signal.SIGINT)
     said = first.communicate(timeout=PATIENCE)[1]
     assert first.returncode in (1, -signal.SIGINT)
-    assert re.search(r"\d jobs go on; run the same again to collect them, or end them with: ", said)
+    assert re.search(
+        r"\d jobs continue; run the same again to collect them, or end them with: ", said
+    )
     assert re.search(r"scancel \d+\n", said)
     assert len(queue()) > 0
 
     # Nobody waits now, but the jobs go on: some finish before somebody comes back.
     hold.unlink()
     until(lambda: len(calls(log)) >= 8, "eight tasks")
-    told = []
+    lines = []
     tasks = held(12, log, hold, free=2, seconds=0.1)
     options = SlurmOptions(nodes=2, tasks_per_job=3, **QUICK)
-    found = run_all(tasks, square, result_type=Square, store=path, slurm=options, say=told.append)
+    found = run_all(tasks, square, result_type=Square, store=path, slurm=options, say=lines.append)
     assert [one.y for one in found] == [x * x for x in range(12)]
-    assert re.fullmatch(r"found [1-4] jobs of an earlier run .*", told[0])
+    assert re.fullmatch(r"resumed [1-4] jobs? of earlier runs", lines[0])
     assert sorted(calls(log)) == list(range(12))
 
 
@@ -106,56 +111,56 @@ def test_a_failing_task_is_named_and_the_others_are_kept(cluster, tmp_path):
     assert caught.value.hint == "use 4"
     with Store(tmp_path / "s.db") as store:
         assert sorted(point.result["y"] for point in store) == [0, 1, 4, 16, 25]
-        assert store.jobs() == {}
+    assert files(tmp_path) == []
 
 
 def test_a_killed_job_is_submitted_again(cluster, tmp_path):
     log, once = str(tmp_path / "log"), str(tmp_path / "once")
     tasks = [Number(x, log=log, once=once) for x in range(2, 5)]
-    told = []
+    lines = []
     found = run_all(
         tasks,
         die_on_three,
         result_type=Square,
         store=tmp_path / "s.db",
         slurm=SlurmOptions(nodes=2, tasks_per_job=2, **QUICK),
-        say=told.append,
+        say=lines.append,
     )
     assert [one.y for one in found] == [4, 9, 16]
-    assert len(told) == 1
+    assert len(lines) == 1
     pattern = (
         r"job (\d+_0) ended without results for 2 tasks, submitted again \(2 of 3\): see (\S+)"
     )
-    number, path = re.match(pattern, told[0]).groups()
-    assert Path(path).name == f"{number}_0_log.err"
+    number, path = re.match(pattern, lines[0]).groups()
+    assert Path(path).name == f"{number}.err"
     assert Path(path).is_file()
 
 
 def test_a_job_that_always_dies_is_given_up_after_three(cluster, tmp_path):
     log = str(tmp_path / "log")
-    told = []
+    lines = []
     options = SlurmOptions(nodes=2, tasks_per_job=1, **QUICK)
     store = tmp_path / "s.db"
     tasks = [Number(x, log=log) for x in (3, 4)]
     with pytest.raises(ScalewiseError) as caught:
         run_all(
-            tasks, die_on_three, result_type=Square, store=store, slurm=options, say=told.append
+            tasks, die_on_three, result_type=Square, store=store, slurm=options, say=lines.append
         )
     assert re.match(
-        r"job \d+ and 2 before it ended without results for 1 tasks: see .*_log.err \(.*Killed.*\)",
+        r"job \d+ and 2 before it ended without results for 1 tasks: see .*.err \(.*Killed.*\)",
         str(caught.value),
     )
-    assert [f"{n} of 3" in one for n, one in zip((2, 3), told, strict=True)] == [True, True]
+    assert [f"{n} of 3" in one for n, one in zip((2, 3), lines, strict=True)] == [True, True]
     with Store(store) as opened:
         assert [point.result["y"] for point in opened] == [16]
-        assert opened.jobs() == {}
+    assert files(tmp_path) == []
 
 
 def test_jobs_are_cancelled_if_asked_for(cluster, tmp_path):
     hold = tmp_path / "hold"
     hold.touch()
     tasks = held(3, str(tmp_path / "log"), hold, free=1, seconds=0.0)
-    told = []
+    lines = []
     options = SlurmOptions(
         nodes=3, tasks_per_job=1, cancel_on_interrupt=True, extra={"comment": "x"}, **QUICK
     )
@@ -165,15 +170,47 @@ def test_jobs_are_cancelled_if_asked_for(cluster, tmp_path):
         result_type=Square,
         store=tmp_path / "s.db",
         slurm=options,
-        say=told.append,
+        say=lines.append,
     )
     assert next(points) == (0, Square(y=0))
     points.close()
-    assert told == [f"2 jobs cancelled; results so far are in {tmp_path / 's.db'}"]
+    assert re.fullmatch(
+        rf"Slurm job \d+ was canceled; results so far are in {tmp_path / 's.db'}", *lines
+    )
     until(lambda: queue() == [])
     hold.unlink()
     with Store(tmp_path / "s.db") as store:
-        assert (len(store), store.jobs()) == (1, {})
+        assert len(store) == 1
+    assert list(tmp_path.glob("s.db.slurm/*.job")) == []
+
+
+def test_a_job_that_slurm_ends_writes_what_it_has(cluster, tmp_path):
+    log, hold = str(tmp_path / "log"), tmp_path / "hold"
+    hold.touch()
+    lines = []
+    options = SlurmOptions(nodes=1, tasks_per_job=3, **QUICK)
+    points = run(
+        held(3, log, hold, free=2, seconds=0.0),
+        square,
+        result_type=Square,
+        store=tmp_path / "s.db",
+        slurm=options,
+        say=lines.append,
+    )
+    ended = threading.Thread(target=end_at, args=(log, lines, hold))
+    ended.start()
+    assert sorted(points) == [(x, Square(y=x * x)) for x in range(3)]
+    ended.join()
+    assert re.match(r"job \d+ ended without results for 1 tasks, submitted again", lines[0])
+    assert calls(log) == [0, 1, 2, 2]
+
+
+def end_at(log, lines, hold):
+    """Cancel the job in its third task; let the next one finish."""
+    until(lambda: len(calls(log)) >= 3, "three tasks")
+    subprocess.run(["scancel", f"--user={os.getuid()}"], check=True)
+    until(lambda: lines, "the next job")
+    hold.unlink()
 
 
 def test_a_refused_job_is_one_sentence(cluster, tmp_path):
@@ -209,7 +246,7 @@ def test_tasks_of_one_job(tasks, options, size):
     assert chunk_size(tasks, SlurmOptions(**options)) == size
 
 
-def test_slurm_needs_a_store_and_its_commands_and_submitit(tmp_path, monkeypatch):
+def test_slurm_needs_a_store_and_its_commands(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="needs a store"):
         run([Number(1)], square, result_type=Square, slurm=SlurmOptions())
     monkeypatch.setattr(square, "__module__", "__main__")
@@ -219,24 +256,6 @@ def test_slurm_needs_a_store_and_its_commands_and_submitit(tmp_path, monkeypatch
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="Slurm's `sbatch` is not found"):
         run([Number(1)], square, result_type=Square, slurm=SlurmOptions(), store=tmp_path / "s.db")
-    monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(MissingExtraError) as caught:
-        run([Number(1)], square, result_type=Square, slurm=SlurmOptions(), store=tmp_path / "s.db")
-    assert caught.value.hint == "pip install 'scalewise[slurm]'"
-
-
-def test_a_silent_controller_is_borne_for_a_while(tmp_path, monkeypatch):
-    fake = tmp_path / "squeue"
-    fake.write_text("#!/bin/sh\nexit 1\n")
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
-    with Store(tmp_path / "s.db") as store:
-        work = Work.of(square)
-        array = on_slurm._Array(work, [("k", Number(1))], store, SlurmOptions(), print)
-        for _ in range(QUEUE_FAILURES):
-            assert array.mend() == []
-        with pytest.raises(ScalewiseError, match="squeue failed 21 times in a row"):
-            array.mend()
 
 
 @pytest.mark.parametrize("field", ["nodes", "cpus", "seconds", "tasks_per_job", "poll_seconds"])

@@ -73,23 +73,13 @@ def test_it_describes_itself_to_people(path):
     with Store(path) as store:
         store.put([record(str(n), made=day) for n in range(3)])
         store.put([record("old", fingerprint="old", made=day - 86400)])
-        store.remember({"c": b"job"})
         lines = store.describe().splitlines()
     assert lines[0].startswith(f"{path}: 4 points, ")
     assert lines[0].endswith(" KiB")
     assert lines[1:] == [
         "  3 of m.f, scalewise 0.1.0, physics abc, last on 2026-03-04",
         "  1 of m.f, scalewise 0.1.0, physics old, last on 2026-03-03",
-        "  1 jobs under way when it was last used",
     ]
-
-
-def test_jobs_are_remembered_and_forgotten(path):
-    with Store(path) as store:
-        store.remember({"a": b"1", "b": b"2"})
-    with Store(path) as store:
-        store.remember({"a": None})
-        assert store.jobs() == {"b": b"2"}
 
 
 def filled(path, count=300):
@@ -107,18 +97,18 @@ def test_a_damaged_file_is_set_aside_and_a_fresh_one_begun(path, damage):
         "cut": whole[: len(whole) // 2],
     }[damage]
     path.write_bytes(broken)
-    told = []
-    with Store(path, say=told.append) as store:
+    lines = []
+    with Store(path, say=lines.append) as store:
         assert len(store) == 0
         store.put([record("a")])
     aside = path.with_name("sweep.db.corrupt-1")
     assert aside.read_bytes() == broken
-    assert len(told) == 1
-    assert told[0].startswith(f"the store {path} was damaged (")
-    assert "set aside as sweep.db.corrupt-1, and its points are computed again" in told[0]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"the store {path} was damaged (")
+    assert "set aside as sweep.db.corrupt-1, and its points are computed again" in lines[0]
 
     path.write_bytes(broken)
-    with Store(path, say=told.append) as store:
+    with Store(path, say=lines.append) as store:
         assert len(store) == 0
     assert sorted(p.name for p in path.parent.iterdir()) == [
         "sweep.db", "sweep.db.corrupt-1", "sweep.db.corrupt-2",
@@ -127,15 +117,15 @@ def test_a_damaged_file_is_set_aside_and_a_fresh_one_begun(path, damage):
 
 def test_damage_that_shows_only_later_is_met_as_well(path):
     filled(path, 3000)
-    told = []
-    with Store(path, say=told.append) as store:
+    lines = []
+    with Store(path, say=lines.append) as store:
         whole = path.read_bytes()
         path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
         store._connection.execute("PRAGMA shrink_memory")  # forget the pages it has read
         assert store.get([f"{2999:064}"]) == {}
         store.put([record("a")])
         assert "a" in store
-    assert len(told) == 1
+    assert len(lines) == 1
 
 
 def test_other_peoples_files_are_left_alone(path):
@@ -212,10 +202,10 @@ def test_a_killed_writer_loses_nothing_it_had_put(path):
     said = [one.stdout.readline().strip() for _ in range(200)]
     os.kill(one.pid, signal.SIGKILL)
     said += one.communicate()[0].split()
-    told = []
-    with Store(path, say=told.append) as store:
+    lines = []
+    with Store(path, say=lines.append) as store:
         assert len(store.get(said)) == len(said) >= 200
-    assert told == []
+    assert lines == []
 
 
 def test_a_local_folder_is_no_network(tmp_path, monkeypatch):

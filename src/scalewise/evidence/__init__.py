@@ -1,1 +1,1 @@
-"""Measured runs against estimates: validate, calibrate, leave out."""
+"""Measured runs against estimates: validation, calibration, leave-one-source-out."""

@@ -1,13 +1,13 @@
-"""Fit the constants of chips, stacks and fabrics to measured runs.
+"""Constants of chips, stacks and fabrics, fitted to measured runs.
 
     fit = Calibrator().fit(table)
     fit.values_[("stack", "megatron", "memory_traffic")]
     fit.predict(table)                        # tokens/s per accelerator
 
-One least-squares problem over all runs at once: chips and stacks share constants wherever the
-facts say they are the same thing, so no source has a knob of its own. The loss is Cauchy, because
-published sweeps contain degraded runs that no stated column explains; rows of one configuration
-share its weight, because ten scales of one recipe are not ten independent samples.
+One least-squares problem over all runs at once: chips and stacks share constants wherever they are
+the same thing, so no source has a constant of its own. The loss is Cauchy, because published sweeps
+contain degraded runs that no stated column explains. Rows of one configuration share its weight,
+because ten scales of one recipe are not ten independent samples.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalewise.errors import InputError, require
-from scalewise.evidence.parameters import CHIP, CHIP_PRIORS, FABRIC, OPTIONAL, STACK, Parameter
+from scalewise.evidence.architectures import gemm_prior
+from scalewise.evidence.parameters import CHIP, FABRIC, OPTIONAL, STACK, Parameter
+from scalewise.step.compose import compose
 from scalewise.step.terms import step_terms
-from scalewise.step.work import work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,7 +144,7 @@ class Calibrator:
                 ftol=1e-6,
             )
             first = np.clip(result.x, low + 1e-6, high - 1e-6)
-        self.compiled_ = {s.constants_of or s.name: s.compiled for s in table.stacks}
+        self.compiled_ = {s.constants_from or s.name: s.compiled for s in table.stacks}
         self.values_ = dict(zip(slots.keys, np.exp(result.x).tolist(), strict=True))
         covariance = np.linalg.pinv(result.jac.T @ result.jac)
         deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
@@ -161,7 +162,7 @@ class Calibrator:
         """
         slots = lay_out(table)
         kinds = {
-            ("stack", stack.constants_of or stack.name): stack.compiled for stack in table.stacks
+            ("stack", stack.constants_from or stack.name): stack.compiled for stack in table.stacks
         }
         vector = np.array(
             [
@@ -179,7 +180,7 @@ class Calibrator:
         """The learned value; for an owner never seen, the mean of its kind and of the prior.
 
         The mean is geometric, over the stacks that are eager or compiled alike, with the prior as
-        one more voice: what a user's unknown software gets.
+        one more value: the constants of unknown software.
         """
         if key in self.values_:
             return self.values_[key]
@@ -188,7 +189,7 @@ class Calibrator:
             prior = parameter.eager if eager else parameter.prior
         assert prior is not None
         if key[0] == "chip" and key[2] == "gemm.bf16":
-            return CHIP_PRIORS.get(key[1], prior)
+            return gemm_prior(key[1], prior)
         if key[0] != "stack":
             return prior
         alike = [
@@ -261,8 +262,8 @@ def configuration(run: Run, plan: Plan, stack: Stack) -> tuple[object, ...]:
     s, w = plan.strategy, plan.workload
     return (
         run.source, run.framework, stack.name, plan.model.name,
-        plan.cluster.accelerator.name, w.precision, w.sequence, s.tp, s.pp, s.cp,
-        s.virtual_stages, s.micro_batch, s.recompute, s.sharding, s.micro_steps(w),
+        plan.cluster.accelerator.name, w.precision, w.seq_len, s.tp, s.pp, s.cp,
+        s.virtual_stages, s.micro_batch, s.recompute, s.sharding, s.microbatches_of(w),
     )  # fmt: skip
 
 
@@ -271,7 +272,7 @@ def weak_scaling_sweeps(table: RunTable) -> list[Index]:
     groups: dict[tuple[object, ...], list[int]] = {}
     for row, what in enumerate(zip(table.runs, table.plans, table.stacks, strict=True)):
         groups.setdefault(configuration(*what), []).append(row)
-    count = table.case.accelerators
+    count = table.case.split.gpus
     return [np.array(rows) for rows in groups.values() if len({*count[rows].tolist()}) >= 3]
 
 
@@ -303,15 +304,15 @@ def lay_out(table: RunTable) -> Slots:
 
     chips: list[str | None] = [plan.cluster.accelerator.architecture for plan in table.plans]
     by_name = {parameter.name: parameter for parameter in CHIP}
-    families = [by_name[_FAMILY[float(b)]] for b in table.case.matmul_bytes]
+    families = [by_name[_FAMILY[float(b)]] for b in table.case.rates.matmul_bytes]
     wide = by_name["gemm.bf16"]
-    believed = [CHIP_PRIORS.get(str(chip), wide.prior) for chip in chips]
+    believed = [gemm_prior(str(chip), wide.prior) for chip in chips]
     put("rate16", "chip", chips, [wide] * len(table), believed)
     narrow = [
         None if family is wide else chip for family, chip in zip(families, chips, strict=True)
     ]
     put("rate", "chip", narrow, families)
-    stacks: list[str | None] = [stack.constants_of or stack.name for stack in table.stacks]
+    stacks: list[str | None] = [stack.constants_from or stack.name for stack in table.stacks]
     for parameter in STACK:
         put(parameter.name, "stack", stacks, [parameter] * len(table))
     for parameter in OPTIONAL:
@@ -339,9 +340,9 @@ def lay_out(table: RunTable) -> Slots:
 def predict_rows(table: RunTable, slots: Slots, vector: Array) -> Array:
     """Price every row with the constants of `vector`."""
     case = with_constants(table.case, slots, vector)
-    terms, _ = step_terms(case, work(case))
-    tokens = case.global_batch * case.sequence
-    result: Array = tokens / terms.total / case.accelerators
+    terms, _ = step_terms(case, compose(case))
+    tokens = case.split.global_batch * case.shape.seq_len
+    result: Array = tokens / terms.total / case.split.gpus
     return result
 
 
@@ -353,34 +354,35 @@ def with_constants(case: Case, slots: Slots, vector: Array) -> Case:
         return np.where(column >= 0, vector[column], otherwise)
 
     one = np.ones(len(case))
+    rates, links, habits = case.rates, case.links, case.habits
     return case.changed(
-        rate=case.rate * read("rate16", one) * read("rate", one),
-        rate16=case.rate16 * read("rate16", one),
-        attention_forward_rate=case.attention_forward_rate * read("attention_forward", one),
-        attention_backward_rate=case.attention_backward_rate * read("attention_backward", one),
-        memory_traffic=read("memory_traffic", case.memory_traffic),
-        host_layer_seconds=read("host_layer_seconds", case.host_layer_seconds),
-        contention=read("contention", case.contention),
-        tp_overlap=1.0 - read("tp_exposed", 1.0 - case.tp_overlap),
-        dp_overlap=1.0 - read("dp_exposed", 1.0 - case.dp_overlap),
-        shard_overlap=1.0 - read("shard_exposed", 1.0 - case.shard_overlap),
-        gradient_bytes=read("gradient_bytes", case.gradient_bytes),
-        logit_bytes=read("logit_bytes", case.logit_bytes),
-        optimizer_bytes=read("optimizer_bytes", case.optimizer_bytes),
-        step_seconds=read("step_seconds", case.step_seconds),
-        straggler=read("straggler", case.straggler),
-        selective_share=read("selective_share", case.selective_share),
-        pipeline_host_seconds=read("pipeline_host_seconds", case.pipeline_host_seconds),
-        bucket_bytes=read("bucket_bytes", case.bucket_bytes),
-        ring_step_seconds=read("ring_step_seconds", case.ring_step_seconds),
-        congestion=read("congestion", case.congestion),
-        rail_scaling=read("rail_scaling", case.rail_scaling),
-        latency_factor=read("latency_factor", case.latency_factor),
+        gemm=rates.gemm * read("rate16", one) * read("rate", one),
+        gemm16=rates.gemm16 * read("rate16", one),
+        attention_forward=rates.attention_forward * read("attention_forward", one),
+        attention_backward=rates.attention_backward * read("attention_backward", one),
+        memory_traffic=read("memory_traffic", habits.memory_traffic),
+        host_layer_seconds=read("host_layer_seconds", habits.host_layer_seconds),
+        contention=read("contention", habits.contention),
+        tp_overlap=1.0 - read("tp_exposed", 1.0 - habits.tp_overlap),
+        dp_overlap=1.0 - read("dp_exposed", 1.0 - habits.dp_overlap),
+        shard_overlap=1.0 - read("shard_exposed", 1.0 - habits.shard_overlap),
+        gradient_bytes=read("gradient_bytes", habits.gradient_bytes),
+        logit_bytes=read("logit_bytes", habits.logit_bytes),
+        optimizer_bytes=read("optimizer_bytes", habits.optimizer_bytes),
+        overhead_seconds=read("overhead_seconds", habits.overhead_seconds),
+        straggler=read("straggler", habits.straggler),
+        selective_share=read("selective_share", habits.selective_share),
+        pipeline_host_seconds=read("pipeline_host_seconds", habits.pipeline_host_seconds),
+        bucket_bytes=read("bucket_bytes", habits.bucket_bytes),
+        ring_step_seconds=read("ring_step_seconds", np.asarray(links.ring_step_seconds)),
+        congestion=read("congestion", np.asarray(links.congestion)),
+        rail_scaling=read("rail_scaling", np.asarray(links.rail_scaling)),
+        latency_factor=read("latency_factor", np.asarray(links.latency_factor)),
     )
 
 
 def row_weights(table: RunTable) -> Array:
-    """Weights so that scales of one configuration share it, and no source drowns the others."""
+    """Weights so that scales of one configuration share it, and no source dominates."""
     configurations = [
         configuration(*what) for what in zip(table.runs, table.plans, table.stacks, strict=True)
     ]

@@ -1,13 +1,13 @@
-"""Where the layout we would pick from a published sweep loses: which term misled us?
+"""Terms that mislead the choice of a layout in published sweeps.
 
     for choice in choices(validation, runs):
         choice.picked.strategy, choice.best.strategy, choice.regret, choice.misled
 
-A measured run has no terms, only a total, so a term is found guilty by trial: it alone is scaled,
-by the same factor in all layouts of the sweep, until the layout we would pick loses no more than
-`TOLERATED`. The term that needs the smallest factor misled the choice; it was too small (factor
-above 1) or too large (below). If no term does it within a factor of `LARGEST`, none did: the
-picked run stands apart from its own neighbours, which no formula of the sweep explains.
+A measured run has a total, not terms, so each term is tried alone: it is scaled by the same factor
+in all layouts of the sweep until the picked layout has a regret of at most `TOLERATED`. The term
+that needs the smallest factor misled the choice; it was too small (factor above 1) or too large
+(below). If no term does it within a factor of `LARGEST`, none did: the picked run is an outlier
+among its neighbors.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Choice:
     regret: float
     """What the picked layout loses against the best measured."""
     median_error: float
-    """Predicted over measured, minus 1, in the median of the sweep: what its neighbours do."""
+    """Predicted over measured, minus 1, in the median of the sweep: what its neighbors do."""
     picked: Layout
     best: Layout
     differences: dict[str, float]

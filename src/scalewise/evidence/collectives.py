@@ -1,15 +1,15 @@
-"""Do published timings of collectives agree with the physics, and what do they say of links?
+"""Links and fabrics fitted to published timings of collectives.
 
     rows, skipped = read_collectives()              # the shipped nccl-tests timings
     fit = CollectivesFit().fit(rows)
     fit.values_[("fabric", "efa", "hop_seconds")], fit.identified_, fit.after_["all"]
 
-Rows are priced by the functions that price a training step, so a constant learned here means the
-same thing there. An architecture owns the share of its scale-up links that a ring reaches; a
-fabric owns its latencies and the share of the NIC rate that arrives.
+Rows are predicted by the functions of a training step, so a constant learned here means the same
+thing there. An architecture owns the fraction of its scale-up links that a ring reaches. A fabric
+owns its latencies and the fraction of the NIC rate that arrives.
 
-Rows that cannot tell a wire's efficiency never teach it: those whose NIC rate nobody stated, those
-with SHARP, and all-reduce on two nodes, where NCCL's tree sends half of the traffic around NICs.
+Some rows never teach the efficiency of a wire: those without a stated NIC rate, those with SHARP,
+and all-reduce on two nodes, where NCCL's tree sends half of the traffic around NICs.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from scalewise.evidence.parameters import Parameter, Scope
 from scalewise.evidence.robust import Key, RobustFit, shared_weights, sort_rows
 from scalewise.numeric import Array
 from scalewise.physics import collectives as physics
+from scalewise.physics.links import Links, Placement
 
 Op = Literal["all_reduce", "all_gather", "reduce_scatter", "sendrecv"]
 Algorithm = Literal["auto", "ring", "tree", "sharp"]
@@ -37,17 +38,15 @@ SHIPPED = Path(__file__).parent.parent / "catalog" / "runs" / "collectives.csv"
 # Not in the catalog, but with the links of a chip that is (NVLink4 at 900 GB/s both ways: NVIDIA's
 # HGX H20 and H100 datasheets).
 SAME_LINKS = {"h20-sxm-96gb": "h100-sxm-80gb"}
-# No switch: a part of the node has a part of the links (2, 4, 8 V100: 23, 85, 135 GB/s).
-MESHES = ("volta",)
-# Switches that can reduce, as estimates assume.
-IN_SWITCH = ("hopper", "blackwell")
 
-# Before any fit: links x speed per link in NCCL's topology search over the datasheet (src/graph/
-# topo.h: 20 GB/s on V100 and A100, 20.6 on H100, 40.1 on B200), and a network without losses.
-NCCL_LINKS = {"hopper": 18 * 20.6 / 450, "blackwell": 18 * 40.1 / 900}
+NCCL_LINKS = 0.8
+"""Fraction of the datasheet rate of the links that NCCL's topology search counts, where it lists no
+rate for them; it has 20 of 25 GB/s per link on V100 and A100."""
+
+# Before any fit, networks have no losses.
 NCCL_ONE = ("efficiency", "rail_scaling", "latency_factor")
 
-# Scope, prior, spread of its logarithm, limits. Wide, because this is where fabrics are told apart:
+# Scope, prior, spread of its logarithm, limits. Wide, because fabrics differ most in these:
 # latencies a factor of 4.5 around InfiniBand; a ConnectX-7 delivers 46 to 49 of 50 GB/s
 # (NVIDIA/nccl-tests issues 267 and 290), others may lose more.
 _PRIORS: dict[str, tuple[Scope, float, float, float, float]] = {
@@ -69,7 +68,7 @@ SATURATING = 250e6
 214, 222 and 228 GB/s at 64, 128, 256, 512 and 1024 MiB)."""
 
 SCALE = 0.08
-"""Residual at which rows start to count less: neighbouring sizes scatter by that much."""
+"""Residual at which rows start to count less: neighboring sizes scatter by that much."""
 
 
 class Collective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,6 +90,10 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Network between the domains, owner of its constants; "nvlink" on one node."""
     scale_up: float
     """Datasheet sum of the scale-up links of one accelerator, one way, bytes/s."""
+    nccl_links: float = NCCL_LINKS
+    """Fraction of `scale_up` that NCCL's topology search counts; the value before any fit."""
+    nvls: bool = False
+    """Whether the switch of a domain can reduce."""
     nic_rate: float
     """Network rate per accelerator, one way, bytes/s: stated, or else typical of the chip."""
     nic_stated: bool
@@ -113,7 +116,7 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def knows_wire(self) -> bool:
-        """Whether the time can tell what share of the NIC rate arrives."""
+        """Whether the time determines the fraction of the NIC rate that arrives."""
         around = self.algorithm == "sharp" or (self.nodes == 2 and self.algorithm != "ring")
         return self.nodes > 1 and self.nic_stated and not (self.op == "all_reduce" and around)
 
@@ -121,7 +124,7 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def teaches(self) -> bool:
         """Whether a fit may use it.
 
-        Not if it waits for a wire of which we know too little. One node has the bandwidth of a
+        Not if it is bound by a wire of unknown rate. One node has the bandwidth of a
         ring to learn and no latency (the launch is a constant of the physics), so only messages
         that saturate it speak, and no sends.
         """
@@ -155,7 +158,7 @@ def _collective(cells: Mapping[str, str]) -> Collective | str:
     """One row, or why it cannot be predicted."""
     op, name, forced = (cells.get(key, "") for key in ("op", "accelerator", "algorithm"))
     if op not in get_args(Op) or cells.get("quality") == "ambiguous":
-        return "operation not modelled or not certain"
+        return "operation not modeled or not certain"
     for column, what in (("time_us", "time"), ("message_bytes", "size"), ("accelerators", "ranks")):
         if column not in cells:
             return f"no {what}"
@@ -166,8 +169,8 @@ def _collective(cells: Mapping[str, str]) -> Collective | str:
     ranks, nodes = int(cells["accelerators"]), int(cells.get("nodes", 1))
     nic_rate = float(cells.get("scaleout_gbps", 0.0)) * 1e9 / 8 or chip.scale_out_bandwidth
     if chip.scale_up_bandwidth is None or nic_rate is None:
-        return "link rate not known"
-    if chip.architecture in MESHES and ranks < nodes * int(cells.get("scaleup_domain", ranks)):
+        return "unknown link rate"
+    if not chip.scale_up_switch and ranks < nodes * int(cells.get("scaleup_domain", ranks)):
         return "part of a node without a switch"
     size, seconds = float(cells["message_bytes"]), float(cells["time_us"]) * 1e-6
     if ranks < 2 or nodes < 1 or size <= 0.0 or seconds <= 0.0:
@@ -178,6 +181,8 @@ def _collective(cells: Mapping[str, str]) -> Collective | str:
         name=cells.get("id", ""), op=cast(Op, op), accelerator=name,
         architecture=chip.architecture, ranks=ranks, nodes=nodes,
         fabric=cells.get("fabric", "unknown"), scale_up=chip.scale_up_bandwidth,
+        nccl_links=chip.nccl_bandwidth / chip.scale_up_bandwidth if chip.nccl_bandwidth
+        else NCCL_LINKS, nvls=chip.nvls,
         nic_rate=nic_rate, nic_stated="scaleout_gbps" in cells,
         size=size, seconds=seconds,
         algorithm=_ALGORITHMS.get(forced.split(" ")[0], "auto"),
@@ -198,7 +203,7 @@ def predict_collectives(
         rows: Timings.
         constants: Values by key; NCCL's own for those that are missing.
         protocols: Protocol by fabric where it is not NCCL's choice ("simple" if it has no other).
-        held: Efficiencies for the rows that cannot tell them, if these must not follow.
+        held: Efficiencies for the rows that do not determine them, if these must not follow.
 
     Returns:
         Seconds by row.
@@ -212,29 +217,32 @@ def predict_collectives(
 
     arrives = fabric("efficiency")
     if held is not None:
-        told = np.array([row.knows_wire for row in rows])
-        arrives = np.where(told, arrives, fabric("efficiency", held))
-    keys: list[Key] = [("chip", row.architecture, "link_efficiency") for row in rows]
+        text = np.array([row.knows_wire for row in rows])
+        arrives = np.where(text, arrives, fabric("efficiency", held))
+    reached = [
+        (constants or {}).get(("chip", row.architecture, "link_efficiency"), row.nccl_links)
+        for row in rows
+    ]
     indices = {name: float(index) for index, name in enumerate(physics.PROTOCOLS)}
     forced = {name: indices[protocol] for name, protocol in (protocols or {}).items()}
-    links = physics.Links(
-        scale_up=numbers("scale_up") * [_constant(constants or {}, key) for key in keys],
+    links = Links(
+        scale_up=numbers("scale_up") * reached,
         scale_out=numbers("nic_rate") * arrives,
         hop_seconds=fabric("hop_seconds"),
         call_seconds=fabric("call_seconds"),
-        step_seconds=fabric("ring_step_seconds"),
+        ring_step_seconds=fabric("ring_step_seconds"),
         congestion=fabric("congestion"),
         rail_scaling=fabric("rail_scaling"),
         latency_factor=fabric("latency_factor"),
         protocol=np.array([forced.get(row.fabric, -1.0) for row in rows]),
         algorithm=np.array([{"ring": 0.0, "tree": 1.0}.get(row.algorithm, -1.0) for row in rows]),
-        in_switch=np.array([float(row.architecture in IN_SWITCH) for row in rows]),
+        nvls=numbers("nvls"),
     )
     size, nodes, op = numbers("size"), numbers("nodes"), np.array([row.op for row in rows])
     members, local = numbers("ranks"), numbers("per_domain")
-    place = physics.Placement(ranks=members, per_domain=local, domains=nodes)
-    sent = physics.send_seconds(size, links, np.where(nodes > 1.0, 1.0, 0.0))
-    rest = np.where(op == "sendrecv", sent, physics.gather_seconds(size, place, links))
+    place = Placement(ranks=members, per_domain=local, domains=nodes)
+    sent = physics.p2p_seconds(size, links, np.where(nodes > 1.0, 1.0, 0.0))
+    rest = np.where(op == "sendrecv", sent, physics.all_gather_seconds(size, place, links))
     return np.where(op == "all_reduce", physics.all_reduce_seconds(size, place, links), rest)
 
 
@@ -242,8 +250,6 @@ def _constant(given: Mapping[Key, float], key: Key) -> float:
     """A value, or NCCL's own."""
     if key in given:
         return given[key]
-    if key[2] == "link_efficiency":
-        return NCCL_LINKS.get(key[1], 0.8)
     return 1.0 if key[2] in NCCL_ONE else 0.0
 
 
@@ -277,7 +283,7 @@ class CollectivesFit(RobustFit):
         sweeps = [(row.source, row.accelerator, row.ranks, row.algorithm) for row in used]
         self._learn(lambda v: self._error(used, v, held), parameters, shared_weights(sweeps))
         self.rows_ = used
-        # Latency per hop and per call need two depths to be told apart; one gives their sum.
+        # Latency per hop and per call need two depths to be separated; one gives their sum.
         for key in keys:
             depths = {(row.nodes, row.algorithm) for row in used if row.fabric == key[1]}
             if key[2] in ("hop_seconds", "call_seconds") and len(depths) == 1:

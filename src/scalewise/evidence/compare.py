@@ -1,11 +1,11 @@
-"""How far are estimates from what was measured, in total and term by term?
+"""Estimates against a user's own records, in total and term by term.
 
     comparison = compare(read_records("records/").records, load_cluster("my-cluster"))
     comparison.rows[0].error, comparison.median_error
 
-One row for each measured job (all its launches together). The step is compared always; computing,
-exposed communication and idle time where the job was traced. What launches of the same job differ
-by is shown beside every error: no prediction can be better than the machine repeats itself.
+One row for each measured job, all its repeats together. The step time is always compared; compute,
+exposed communication and idle time are compared where the job was traced. Every error comes with
+the run-to-run variation of its job: no prediction can be better than that.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import msgspec
 
 from scalewise.cluster import Cluster
 from scalewise.errors import InputError, ScalewiseError
-from scalewise.measure.job import TrainJob, job_of
-from scalewise.measure.metrics import by_job, quantile, summarise
-from scalewise.measure.records import Record
+from scalewise.records.files import Record
+from scalewise.records.job import TrainJob, job_of
+from scalewise.records.metrics import by_job, quantile, summarize
 from scalewise.stack import Stack
 from scalewise.step.estimate import estimate
 from scalewise.step.result import Estimate
@@ -38,7 +38,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """In its one spelling."""
     ranks: int
     """Devices."""
-    sequence: int
+    seq_len: int
     """Tokens per sequence."""
     global_batch: int
     """Sequences per step."""
@@ -58,7 +58,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Slow end of it."""
     terms: dict[str, tuple[float | None, float]]
     """Measured and predicted seconds of "compute", "communication", "exposed", "idle", and
-    "waiting" (exposed and idle together: a trace shows a pipeline's wait for its neighbour as
+    "waiting" (exposed and idle together: a trace shows a pipeline's wait for its neighbor as
     communication, an estimate as bubble); measured is None without a trace."""
     predicted_terms: dict[str, float]
     """Every term of the estimate."""
@@ -123,7 +123,7 @@ def compare(
     cluster: Cluster | None = None,
     stack: Stack | str | None = None,
     *,
-    least_ranks: int = 1,
+    min_ranks: int = 1,
 ) -> Comparison:
     """Predict every measured job.
 
@@ -131,15 +131,15 @@ def compare(
         records: Of any kind; training is compared.
         cluster: What they ran on; by default the device that the records name.
         stack: Software; by default the stack of the cluster's name, if there is one.
-        least_ranks: Jobs on fewer devices are left out.
+        min_ranks: Jobs on fewer devices are left out.
 
     Raises:
-        InputError: If there is no training to compare, or nobody knows the device.
+        InputError: If there is no training to compare, or the device is unknown.
     """
     groups = [
         launches
         for launches in by_job(record for record in records if record.kind == "train")
-        if job_of(launches[0].inputs).ranks >= least_ranks
+        if job_of(launches[0].inputs).ranks >= min_ranks
     ]
     if not groups:
         raise InputError(
@@ -168,7 +168,7 @@ def predict(
     """The estimate of one job on the devices of its record.
 
     Raises:
-        InputError: If nobody knows the device, or the job cannot be estimated.
+        InputError: If the device is unknown, or the job cannot be estimated.
     """
     from scalewise.catalog import knows, load_cluster
 
@@ -176,7 +176,7 @@ def predict(
         name = record.environment.accelerator
         if name is None:
             raise InputError(
-                f"the catalog does not know {record.environment.device_name}",
+                f"{record.environment.device_name} is not in the catalog",
                 hint="calibrate it, and name it with --on",
             )
         cluster = load_cluster(name)
@@ -184,7 +184,7 @@ def predict(
     if stack is None and knows("stacks", cluster.name):
         stack = cluster.name
     precision = _precision(job, cluster)
-    workload = Workload(sequence=job.sequence, global_batch=job.global_batch, precision=precision)
+    workload = Workload(seq_len=job.seq_len, global_batch=job.global_batch, precision=precision)
     return estimate(job.model, sized, workload, job.strategy, stack=stack)
 
 
@@ -206,7 +206,7 @@ def _precision(job: TrainJob, cluster: Cluster) -> Any:
 
 
 def _row(job: TrainJob, launches: Sequence[Record], e: Estimate) -> Row:
-    summary = summarise(launches)
+    summary = summarize(launches)
     medians = sorted(summary.launch_medians)
     per_rank = job.tokens_per_step / job.ranks
     exposed = sum(e.exposed.values())
@@ -222,7 +222,7 @@ def _row(job: TrainJob, launches: Sequence[Record], e: Estimate) -> Row:
         model=summary.model,
         strategy=summary.strategy,
         ranks=job.ranks,
-        sequence=job.sequence,
+        seq_len=job.seq_len,
         global_batch=job.global_batch,
         launches=summary.launches,
         measured=quantile(medians, 0.5),
@@ -233,7 +233,7 @@ def _row(job: TrainJob, launches: Sequence[Record], e: Estimate) -> Row:
         high=per_rank / e.low,
         terms={
             "compute": (seen("compute_seconds"), e.step_seconds - exposed - idle),
-            "communication": (seen("communication_seconds"), sum(e.load.values())),
+            "communication": (seen("communication_seconds"), sum(e.comm_seconds.values())),
             "exposed": (seen("exposed_seconds"), exposed),
             "idle": (seen("idle_seconds"), idle),
             "waiting": (

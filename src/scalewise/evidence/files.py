@@ -1,10 +1,10 @@
-"""Write what a calibration learned as catalog files that say what they saw.
+"""Catalog files of a calibration, with what each constant was fitted on.
 
     write_catalog(fit, memory, table, intervals, folder)
 
-Stack files keep their facts (frameworks, kernel, partition) and get new constants; chip files keep
-their kernel tables and get new GEMM shares; fabric files get what their family taught. Every
-fitted number carries its spread, and what the data did not determine is marked.
+Stack files keep their facts (frameworks, kernel, partition) and get new constants. Chip files keep
+their kernel tables and get new GEMM efficiencies. Fabric files get the constants of their family.
+Every fitted number has its spread, and what the data did not determine is marked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COMPLEMENT = {
     "shard_exposed": "shard_overlap",
 }
 
-# Beyond this spread (the prior's own) a constant is what we believed before, not what we saw.
+# Beyond this spread (the prior's own) a constant is its prior, not a result.
 _UNDETERMINED = 0.9
 
 
@@ -81,7 +81,7 @@ def struct_toml(struct: msgspec.Struct, notes: Mapping[str, str]) -> str:
 
 
 def _note(fit: Calibrator, key: Key, prior_spread: float) -> str:
-    """How well a constant is determined, as a remark."""
+    """Return a comment on how well a constant is determined."""
     spread = fit.spread_.get(key)
     if spread is None:
         return " Not fitted."
@@ -101,7 +101,7 @@ def fitted_stack(
     fitted_on: str,
 ) -> tuple[Stack, dict[str, str]]:
     """A stack with the constants of a fit, and a remark for each of them."""
-    owner = template.constants_of or template.name
+    owner = template.constants_from or template.name
     changes: dict[str, Any] = {"interval": interval, "fitted_on": fitted_on}
     notes: dict[str, str] = {}
     optional = {p.name: p for p in fit.optional()}
@@ -125,7 +125,7 @@ def fitted_stack(
     if (template.name, "workspace_bytes") in memory.values_:
         # Measured peaks are what the allocator handed out: nothing is lost in them.
         changes["fragmentation"] = 0.0
-    changes["on_bounds"] = tuple(bounds)
+    changes["undetermined"] = tuple(bounds)
     return msgspec.structs.replace(template, **changes), notes
 
 
@@ -192,17 +192,17 @@ def write_catalog(
         temporary.replace(path)
         written.append(path)
 
-    owners = [stack.constants_of or stack.name for stack in table.stacks]
+    owners = [stack.constants_from or stack.name for stack in table.stacks]
     for name in names("stacks"):
         template = load_stack(name)
-        mine = np.array([owner == (template.constants_of or name) for owner in owners])
+        mine = np.array([owner == (template.constants_from or name) for owner in owners])
         if not mine.any() and not template.name.startswith("generic"):
             # Nothing was learned about it: what others taught must not overwrite it.
             continue
         seen = _seen(table, mine, fit)
         if not mine.any():
             seen = "geometric mean of the fitted stacks of its kind and of the priors"
-        sizes = table.case.accelerators[mine]
+        sizes = table.case.split.gpus[mine]
         stack, notes = fitted_stack(
             msgspec.structs.replace(template, largest_run=int(sizes.max()) if len(sizes) else 0),
             fit,

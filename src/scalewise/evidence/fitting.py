@@ -89,12 +89,12 @@ def learn_intervals(
         table, start=fit, progress=lambda name: progress(f"refitting without {name} ...")
     )
     inner = _leave_models_out(table, fit, out, progress)
-    names = np.array([s.constants_of or s.name for s in table.stacks])
+    names = np.array([s.constants_from or s.name for s in table.stacks])
     sources = np.array([run.source for run in table.runs])
     ratio = table.measured / np.where(out.known, out.predicted, inner)
     found: dict[str, tuple[float, float]] = {}
     for stack in table.stacks:
-        rows = names == (stack.constants_of or stack.name)
+        rows = names == (stack.constants_from or stack.name)
         low, high = balanced_quantiles(ratio[rows], sources[rows])
         found[stack.name] = _rounded((low, high))
     vanished = ~out.known
@@ -113,7 +113,7 @@ def _leave_models_out(
     inner = out.predicted.copy()
     alone = ~out.known
     models = np.array([plan.model.name for plan in table.plans])
-    stacks = np.array([s.constants_of or s.name for s in table.stacks])
+    stacks = np.array([s.constants_from or s.name for s in table.stacks])
     fold = np.full(len(table), -1)
     for stack in sorted(set(stacks[alone].tolist())):
         mine = sorted(set(models[alone & (stacks == stack)].tolist()))

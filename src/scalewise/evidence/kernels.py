@@ -1,12 +1,12 @@
-"""Do published kernel timings agree with the physics, and what share of peak do chips reach?
+"""Efficiencies of chips fitted to published kernel timings.
 
     rows, skipped = read_kernels()                  # the shipped GEMM, attention, STREAM timings
     fit = KernelsFit().fit(rows)
     fit.values_[("chip", "hopper", "gemm.fp8")], fit.attention_["hopper", "cudnn"]
 
-These are kernels alone on a cool chip: a training step sustains less of a GEMM (81 to 91 %), so a
-calibration on runs starts from `gemm.*` and stays below. Causal attention with heads of 128 is
-what training runs; where only full attention was published, `non_causal_` lists the key.
+These are kernels alone on a cool chip: a training step sustains 81 to 91% of a GEMM, so a
+calibration on runs starts from `gemm.*` and stays below. Training runs causal attention with heads
+of 128; where only full attention was published, `non_causal_` lists the key.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: str
     """Key of the row."""
     kind: Kind
-    """Which formula prices it; a search is the best GEMM shape that somebody found."""
+    """Which formula prices it; a search is the best published GEMM shape."""
     kernel: str
     """Generation of an attention kernel, otherwise as the table names it."""
     accelerator: str
@@ -80,7 +80,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Its columns."""
     k: float = 0.0
     """Its depth."""
-    sequence: float = 1.0
+    seq_len: float = 1.0
     """Tokens of an attention kernel."""
     head: int = 0
     """Head dimension of an attention kernel."""
@@ -137,7 +137,7 @@ def _kernel(cells: Mapping[str, str]) -> Kernel | str:
     kind: Kind | None = "attention" if kernel in GENERATIONS else _KINDS.get(kernel)
     kind = "stream" if kernel.startswith("hbm_stream") else kind
     if kind is None:
-        return "kernel not modelled"
+        return "kernel not modeled"
     try:
         chip = load_accelerator(SAME_CHIP.get(name, name))
     except InputError:
@@ -145,17 +145,17 @@ def _kernel(cells: Mapping[str, str]) -> Kernel | str:
     precision = PRECISIONS.get(cells.get("dtype", "bf16"), "")
     peak = chip.peak_flops.get(precision)
     if peak is None:
-        return "precision not known"
+        return "unknown precision"
     m, n, k = (float(cells.get(key, 0)) for key in "mnk")
     direction, causal = cells.get("direction", "fwd"), cells.get("causal")
-    sequence, head = float(cells.get("seq_len", 1)), int(cells.get("head_dim", 0))
+    seq_len, head = float(cells.get("seq_len", 1)), int(cells.get("head_dim", 0))
     rate, work = float(cells.get("tflops", 0)) * 1e12, 2.0 * m * n * k
     if kind == "stream":
         rate, work = float(cells.get("gb_per_s", 0)) * 1e9, 1e9
     elif kind == "attention":
         if causal is None or "heads" not in cells or direction not in PASSES or precision != "bf16":
             return "attention without causality, direction or heads, or not in 16 bits"
-        scores = float(cells["batch"]) * float(cells["heads"]) * sequence * sequence
+        scores = float(cells["batch"]) * float(cells["heads"]) * seq_len * seq_len
         scores = scores / 2.0 if causal == "true" else scores
         work = 4.0 * scores * head * sum(PASSES[direction])
     if work <= 0.0 or rate <= 0.0:
@@ -164,7 +164,7 @@ def _kernel(cells: Mapping[str, str]) -> Kernel | str:
         name=cells.get("id", ""), kind=kind, kernel=GENERATIONS.get(kernel, kernel),
         accelerator=name, architecture=chip.architecture, precision=precision, peak=peak,
         units=float(chip.compute_units or 1), memory_bandwidth=chip.memory_bandwidth,
-        work=work, seconds=work / rate, m=m, n=n, k=k, sequence=sequence, head=head,
+        work=work, seconds=work / rate, m=m, n=n, k=k, seq_len=seq_len, head=head,
         causal=causal == "true", direction=direction,
         software=cells.get("software", ""), source=cells.get("source", ""),
     )  # fmt: skip
@@ -214,13 +214,13 @@ def predict_kernels(rows: Sequence[Kernel], constants: Mapping[Key, float] | Non
             rate = row.peak * share(row, f"attention.{row.kernel}.forward")
             back = rate * share(row, f"attention.{row.kernel}.backward_ratio")
             once, again = np.array(PASSES[row.direction]) * row.work / sum(PASSES[row.direction])
-            seconds[i] = attention_seconds(once, rate=rate, sequence=row.sequence)
-            seconds[i] += attention_seconds(again, rate=back, sequence=row.sequence)
+            seconds[i] = attention_seconds(once, rate=rate, seq_len=row.seq_len)
+            seconds[i] += attention_seconds(again, rate=back, seq_len=row.seq_len)
     return seconds
 
 
 def _default(name: str) -> float:
-    """The share of a chip that nobody calibrated."""
+    """The efficiency of an uncalibrated chip."""
     kind, *rest = name.split(".")
     if kind == "gemm":
         return UNCALIBRATED.gemm[rest[0]]
@@ -231,7 +231,7 @@ def _default(name: str) -> float:
 
 
 def _belief(name: str) -> Parameter:
-    """What we think of a share before any row."""
+    """The prior of an efficiency."""
     parts, prior = name.split("."), _default(name)
     spread = SPREADS.get(parts[-1]) or SPREADS[parts[0]]
     return Parameter(name=name, scope="chip", prior=prior, spread=spread, low=0.05, high=1.0)

@@ -1,12 +1,11 @@
-"""Judge the model on sources it has not seen.
+"""Leave-one-source-out validation: every source predicted by a fit without it.
 
     out = leave_one_source_out(table)
     out.predicted, out.low, out.high           # every row predicted by a fit without its source
 
 Each source is left out, the constants are fitted again on the rest, and the source is predicted.
-A stack that vanishes with its only source is predicted as a user's unknown software would be: by
-the generic constants of its kind. Intervals are honest too: they come from the residuals of other
-sources in the same situation.
+A stack that vanishes with its only source is predicted as unknown software would be: by the generic
+constants of its kind. Intervals come from the residuals of other sources in the same situation.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ COVERAGE = (0.1, 0.9)
 """Quantiles of measured over predicted that bound an 80 % interval."""
 
 FEWEST = 8
-"""Rows from which a quantile is taken; below, neighbours in kind are asked."""
+"""Rows from which a quantile is taken; below, rows of similar kind are used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +56,7 @@ def leave_one_source_out(
         progress: Called with the name of each source before its refit.
     """
     sources = np.array([run.source for run in table.runs])
-    owners = np.array([stack.constants_of or stack.name for stack in table.stacks])
+    owners = np.array([stack.constants_from or stack.name for stack in table.stacks])
     chips = np.array([plan.cluster.accelerator.architecture for plan in table.plans])
     predicted = np.full(len(table), np.nan)
     known = np.zeros(len(table), dtype=bool)

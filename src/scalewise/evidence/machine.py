@@ -1,13 +1,13 @@
-"""What is the user's own machine? Few physical constants, fitted to what was measured on it.
+"""Calibration of a user's own machine: few physical constants, fitted to its records.
 
     fit = MachineFit("my-cluster").fit(gather(read_records("records/").records))
     fit.constants_                     # name, value, unit, spread, where it came from
     fit.cluster_, fit.chip_, fit.stack_
     fit.predict([job, ...])            # seconds of a step
 
-Three fits after each other, each on what speaks of it: kernels give the rates of a device,
-collectives its links, and whole steps on one device what kernels alone do not show. Steps on
-several devices are never fitted: they are what a calibration is judged by.
+Three fits, each on the records that determine it: kernels give the rates of a device, collectives
+its links, and whole steps on one device what kernels alone do not show. Steps on several devices
+are never fitted: they validate the calibration.
 
 Estimates count 16-bit elements. A machine calibrated in fp32 (CPUs) moves four bytes where they
 count two, so its links count as half as fast; the files say so.
@@ -29,19 +29,19 @@ from scalewise.evidence.machine_nouns import Learned, accelerator_of, cluster_of
 from scalewise.evidence.machine_rows import MachineData, Step
 from scalewise.evidence.parameters import Parameter
 from scalewise.evidence.robust import Key, learn
-from scalewise.measure.job import TrainJob
 from scalewise.numeric import Array
+from scalewise.records.job import TrainJob
 from scalewise.stack import Stack
-from scalewise.step.case import Case
+from scalewise.step.compose import compose
+from scalewise.step.layout import lay_out
 from scalewise.step.terms import step_terms
-from scalewise.step.work import work
 from scalewise.strategies import Strategies
 from scalewise.workload import Workload
 
 STEP_SCALE = 0.05
 """Residual (log) at which a step starts to count less: about the repeatability of launches."""
 
-LEAST_SIGMA = 0.05
+MIN_SIGMA = 0.05
 """Launches on one machine differ by more than this whatever the fit says (log)."""
 
 WORST = 0.5
@@ -115,17 +115,17 @@ class MachineFit:
         self.constants_, self.residuals_, self.notes_ = [], [], list(data.notes)
         known = data.accelerator is not None
         _refuse_devices(data)
-        units, architecture = _silicon(data)
+        units, nvls = _silicon(data)
         kernels = KernelRates(units=units)
         if data.kernels:
             kernels.fit(data.kernels)
         elif not known:
             raise InputError(
-                "no kernel was timed, and the catalog does not know this device",
+                "no kernel was timed, and this device is not in the catalog",
                 hint="run `scalewise measure kernels`",
             )
         links = LinkRates(domain=1 if data.kind == "cpu" else data.ranks_per_node,
-                          architecture=architecture)  # fmt: skip
+                          nvls=nvls)  # fmt: skip
         if data.collectives:
             links.fit(data.collectives)
         for what, residuals in (("kernels", kernels.residuals_), ("collectives", links.residuals_)):
@@ -160,12 +160,12 @@ class MachineFit:
         return np.array([self._seconds(job, self.stack_) for job in jobs])
 
     def _seconds(self, job: TrainJob, stack: Stack) -> float:
-        workload = Workload(sequence=job.sequence, global_batch=job.global_batch)
+        workload = Workload(seq_len=job.seq_len, global_batch=job.global_batch)
         cluster = msgspec.structs.replace(self.cluster_, accelerators=job.ranks)
-        case = Case.of(
+        case = lay_out(
             job.model, cluster, workload, Strategies.of([job.strategy]), stack, self.chip_
         )
-        return float(np.asarray(step_terms(case, work(case))[1])[0])
+        return float(np.asarray(step_terms(case, compose(case))[1])[0])
 
     def _fit_steps(self, steps: Sequence[Step]) -> float:
         """Move what kernels alone do not show; the log spread of what is left."""
@@ -173,7 +173,7 @@ class MachineFit:
         measured = np.array([step.seconds for step in steps])
         beliefs = {name: (1.0, spread) for name, spread in STEP_FACTORS.items()
                    if getattr(base, name) > 0.0}  # fmt: skip
-        beliefs["step_seconds"] = STEP_SECONDS
+        beliefs["overhead_seconds"] = STEP_SECONDS
         parameters: dict[Key, Parameter] = {
             ("stack", "", name): Parameter(
                 name=name, scope="stack", prior=prior, spread=spread,
@@ -185,7 +185,7 @@ class MachineFit:
         def stack(values: dict[Key, float]) -> Stack:
             changes: dict[str, float] = {}
             for (_, _, name), value in values.items():
-                whole = name == "step_seconds"
+                whole = name == "overhead_seconds"
                 changes[name] = value if whole else getattr(base, name) * value
             return msgspec.structs.replace(base, **changes)
 
@@ -198,10 +198,10 @@ class MachineFit:
         self.stack_ = stack(found.values)
         off = error(found.values)
         for name in beliefs:
-            told = "step_gemm_factor" if name == "gemm" else name
-            self.constants_ = [c for c in self.constants_ if c.name != told]
+            text = "step_gemm_factor" if name == "gemm" else name
+            self.constants_ = [c for c in self.constants_ if c.name != text]
             spread = found.spread["stack", "", name]
-            self._note({told: float(getattr(self.stack_, name))}, {told: spread}, "steps")
+            self._note({text: float(getattr(self.stack_, name))}, {text: spread}, "steps")
         stepped = [
             Residual(
                 part="step",
@@ -222,7 +222,7 @@ class MachineFit:
         links = [r.off for r in self.residuals_ if r.part in ("all_gather", "all_reduce")]
         # A step on several devices is part communication, of which residuals know the error.
         wire = (WIRE_SHARE * float(np.median(np.abs(links)))) ** 2 if links else 0.0
-        return max(float(np.sqrt(fit_variance + noise + wire)), LEAST_SIGMA)
+        return max(float(np.sqrt(fit_variance + noise + wire)), MIN_SIGMA)
 
     def _note(self, values: dict[str, float], spread: dict[str, float], source: str) -> None:
         for name, value in values.items():
@@ -246,13 +246,13 @@ UNITS = {
     "gemm_flops": "FLOP/s", "attention_forward_flops": "FLOP/s",
     "attention_backward_flops": "FLOP/s", "memory_rate": "bytes/s", "scale_up_rate": "bytes/s",
     "scale_out_rate": "bytes/s", "hop_seconds": "s", "call_seconds": "s", "launch_seconds": "s",
-    "step_seconds": "s", "host_layer_seconds": "s", "logit_bytes": "bytes",
+    "overhead_seconds": "s", "host_layer_seconds": "s", "logit_bytes": "bytes",
     "optimizer_bytes": "bytes",
 }  # fmt: skip
 
 
 def overlap_of(beside: Sequence[dict[str, float]]) -> float | None:
-    """Share of a reduction that compute really hides, 0 to 1; None if nobody measured it."""
+    """Fraction of an all-reduce that is overlapped, 0 to 1; None if not measured."""
     shares = [
         1.0 - (each["together_seconds"] - each["compute_seconds"]) / each["communication_seconds"]
         for each in beside
@@ -264,7 +264,7 @@ def _refuse_devices(data: MachineData) -> None:
     """Refuse devices of which too little is known to write a file."""
     if data.accelerator is None and data.kind != "cpu":
         raise InputError(
-            f"the catalog does not know {data.device}, so its memory and datasheet are missing",
+            f"{data.device} is not in the catalog, so its memory and datasheet are missing",
             hint="write an accelerator file for it, and measure again with --on its name",
         )
     if data.accelerator is not None and data.dtype != "bf16":
@@ -274,14 +274,14 @@ def _refuse_devices(data: MachineData) -> None:
         )
 
 
-def _silicon(data: MachineData) -> tuple[float, str]:
-    """Compute units and architecture of the device; 1 and "" where nobody knows."""
+def _silicon(data: MachineData) -> tuple[float, bool]:
+    """Return the compute units of the device, and whether its switch can reduce."""
     if data.accelerator is None:
-        return 1.0, ""
+        return 1.0, False
     from scalewise.catalog import load_accelerator
 
     chip = load_accelerator(data.accelerator)
-    return float(chip.compute_units or 1), chip.architecture
+    return float(chip.compute_units or 1), chip.nvls
 
 
 def _refuse_nonsense(what: str, residuals: Sequence[Residual]) -> None:
@@ -293,8 +293,8 @@ def _refuse_nonsense(what: str, residuals: Sequence[Residual]) -> None:
     middle = abs(order[int(np.searchsorted(passed, passed[-1] / 2.0))].off)
     if middle > WORST:
         raise InputError(
-            f"the timings of {what} follow no one set of constants: for half of the time they are "
-            f"off by more than {100 * float(np.expm1(middle)):.0f} % ({order[-1].label} most)",
+            f"no set of constants fits the timings of {what}: for half of the time they are "
+            f"off by more than {100 * float(np.expm1(middle)):.0f}% ({order[-1].label} most)",
             hint="measure again on an idle machine, into a new folder",
         )
 

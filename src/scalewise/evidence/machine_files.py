@@ -1,4 +1,4 @@
-"""Write the catalog files of a user's machine, which say what they were fitted on.
+"""Catalog files of a user's machine, with what they were fitted on.
 
 write_machine(fit, Path("scalewise-catalog"))
 # SCALEWISE_CATALOG=scalewise-catalog scalewise estimate tiny --on my-cluster ...

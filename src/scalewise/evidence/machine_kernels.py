@@ -1,10 +1,10 @@
-"""What does one device of the user's machine sustain, by its own kernel timings?
+"""Rates of one device of a user's machine, fitted to its kernel timings.
 
     fit = KernelRates(units=1.0).fit(rows)
     fit.values_["gemm_flops"], fit.spread_["gemm_flops"], fit.residuals_
 
-Rows are priced by the functions that price a training step, so a rate learned here means the same
-thing there. Rows in which a step spends its time count most.
+Rows are predicted by the functions of a training step, so a rate learned here means the same thing
+there. Rows in which a step spends most time weigh most.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ def predict_row(row: Mapping[str, Any], v: Mapping[str, float], units: float) ->
         )
     if kernel == "sdpa":
         work, length = attention_work(row), float(row["seq_len"])
-        seconds = attention_seconds(work, rate=v["attention_forward_flops"], sequence=length)
+        seconds = attention_seconds(work, rate=v["attention_forward_flops"], seq_len=length)
         if row["direction"] != "fwd":
             back = v["attention_backward_flops"]
-            seconds += attention_seconds(BACKWARD_WORK * work, rate=back, sequence=length)
+            seconds += attention_seconds(BACKWARD_WORK * work, rate=back, seq_len=length)
         return float(seconds)
     if kernel == "hbm_stream_copy":
         return 2.0 * float(row["m"]) / memory
@@ -153,7 +153,7 @@ class KernelRates:
         self.residuals_: list[Residual] = []
 
     def fit(self, rows: Sequence[Mapping[str, Any]]) -> KernelRates:
-        """Learn from rows of `measure kernels`; kinds that nobody timed teach nothing."""
+        """Learn from rows of `measure kernels`; kinds without timings are skipped."""
         known = [row for row in rows if row["kernel"] in _NEEDS]
         first = _first_guess(known)
         parameters: dict[Key, Parameter] = {

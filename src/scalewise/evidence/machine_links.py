@@ -1,10 +1,10 @@
-"""What do the links between a user's devices carry, by their own collective timings?
+"""Rates and latencies of a user's links, fitted to timings of collectives.
 
-    fit = LinkRates(domain=1, architecture="").fit(rows, counted=0.5)
+    fit = LinkRates(domain=1).fit(rows)
     fit.values_["scale_out_rate"], fit.values_["call_seconds"], fit.residuals_
 
-GPUs of one machine form a scale-up domain and talk by NCCL, whose own constants price the latency
-inside it. CPUs talk by Gloo: every process is a domain of its own, and its latency is learned.
+GPUs of one machine form a scale-up domain and use NCCL, whose own constants give the latency inside
+it. CPUs use Gloo: every process is a domain of its own, and its latency is learned.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from scalewise.evidence.parameters import Parameter
 from scalewise.evidence.robust import Key, learn, shared_weights
 from scalewise.numeric import Array
 from scalewise.physics import collectives as physics
+from scalewise.physics.links import Links, Placement
 
 SCALE = 0.12
-"""Residual (log) at which a row starts to count less: neighbouring sizes scatter by that much."""
+"""Residual (log) at which a row starts to count less: neighboring sizes scatter by that much."""
 
 OPS = {"all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
        "send_recv": "send", "sendrecv": "send"}  # fmt: skip
@@ -34,15 +35,13 @@ LARGE = 2**20
 KEPT = 0.9
 """Share of the timings of a call that count."""
 
-IN_SWITCH = ("hopper", "blackwell")
-
 
 class LinkRates:
     """Rates and latencies of links; learned values end in an underscore.
 
     Args:
         domain: Devices of a scale-up domain; 1 where every device is on its own (CPUs).
-        architecture: Of the devices: decides whether switches can reduce.
+        nvls: Whether the switch between devices can reduce.
         scale: Residual at which rows start to count less.
 
     Attributes:
@@ -54,8 +53,8 @@ class LinkRates:
         residuals_: One for each row that was used.
     """
 
-    def __init__(self, *, domain: int, architecture: str = "", scale: float = SCALE) -> None:
-        self.domain, self.architecture, self.scale = domain, architecture, scale
+    def __init__(self, *, domain: int, nvls: bool = False, scale: float = SCALE) -> None:
+        self.domain, self.nvls, self.scale = domain, nvls, scale
         self.values_: dict[str, float] = {}
         self.spread_: dict[str, float] = {}
         self.identified_: dict[str, bool] = {}
@@ -70,7 +69,7 @@ class LinkRates:
         used = [row for row in rows if row["op"] in OPS and self._teaches(row)]
         if len(used) < 3:
             raise InputError(
-                f"{len(used)} timings of collectives speak of what links carry",
+                f"{len(used)} timings of collectives are too few to fit the rates of links",
                 hint="time all_gather, reduce_scatter and all_reduce up to 64MiB or more",
             )
         parameters = self._parameters(used)
@@ -151,7 +150,7 @@ class LinkRates:
 
     def _seconds(self, rows: Sequence[Mapping[str, Any]], v: Mapping[str, float]) -> Array:
         """Price rows as estimates do."""
-        links = physics.Links(
+        links = Links(
             scale_up=v.get("scale_up_rate", 1e15),
             scale_out=v.get("scale_out_rate", 1e15),
             hop_seconds=v.get("hop_seconds", 0.0),
@@ -159,17 +158,17 @@ class LinkRates:
             # Gloo knows rings only; NCCL chooses.
             algorithm=0.0 if self.domain == 1 else -1.0,
             protocol=2.0 if self.domain == 1 else -1.0,
-            in_switch=float(self.architecture in IN_SWITCH),
+            nvls=float(self.nvls),
         )
         size = np.array([_size(row) for row in rows])
         ranks = np.array([float(row["accelerators"]) for row in rows])
         domains = np.array([float(self._domains(row)) for row in rows])
-        place = physics.Placement(ranks=ranks, per_domain=ranks / domains, domains=domains)
+        place = Placement(ranks=ranks, per_domain=ranks / domains, domains=domains)
         op = np.array([OPS[row["op"]] for row in rows])
         factors = {"all_reduce": "all_reduce_factor", "reduce_scatter": "scatter_factor"}
         scaled = size * [v.get(factors.get(each, ""), 1.0) for each in op.tolist()]
-        sent = physics.send_seconds(size, links, np.where(domains > 1.0, 1.0, 0.0))
-        rest = np.where(op == "send", sent, physics.gather_seconds(scaled, place, links))
+        sent = physics.p2p_seconds(size, links, np.where(domains > 1.0, 1.0, 0.0))
+        rest = np.where(op == "send", sent, physics.all_gather_seconds(scaled, place, links))
         reduced = physics.all_reduce_seconds(scaled, place, links)
         return np.asarray(np.where(op == "all_reduce", reduced, rest))
 
@@ -195,7 +194,7 @@ def _size(row: Mapping[str, Any]) -> float:
 
 def _bus(row: Mapping[str, Any]) -> float:
     """Bus bandwidth, bytes/s."""
-    from scalewise.measure.collective_plan import bus_factor
+    from scalewise.records.rows import bus_factor
 
     op = "send_recv" if OPS[row["op"]] == "send" else str(row["op"])
     return _size(row) / _observed(row) * bus_factor(op, int(row["accelerators"]))

@@ -1,11 +1,11 @@
-"""How do measured rates become nouns of the catalog? A device, its links, its software.
+"""Catalog entries of a user's machine: accelerator, chip, fabric, cluster, stack.
 
     accelerator, chip = accelerator_of(learned)
     fabric, cluster = cluster_of(learned, accelerator)
     stack = stack_of(learned)
 
-A device of the catalog keeps its datasheet, and what was measured becomes shares of it; a CPU gets
-a file of its own, whose peak is the fastest product that was seen. What nobody measured keeps the
+A device of the catalog keeps its datasheet, and measured rates become fractions of it. A CPU gets a
+file of its own, whose peak is the fastest GEMM that was measured. What was not measured keeps the
 catalog's value and is listed in the notes.
 """
 
@@ -144,7 +144,7 @@ def cluster_of(learned: Learned, accelerator: Accelerator) -> tuple[Fabric, Clus
             "rail_scaling": 1.0,
             "latency_factor": 1.0,
             "description": f"what joins {data.device}, as measured",
-            "notes": "Hop and call latency are told apart only if groups of several sizes were "
+            "notes": "Hop and call latency are separated only if groups of several sizes were "
             "timed. Congestion beyond 16 domains was not measured.",
             "source": learned.fitted_on,
         }
@@ -186,7 +186,7 @@ def stack_of(learned: Learned) -> Stack:
         "name": learned.name,
         "devices": "any",
         "attention_kernel": ATTENTION,
-        # The decoder reduces gradients once, after the last micro step.
+        # The decoder reduces gradients once, after the last micro-batch.
         "reduce_every_micro_step": False,
         "attention_forward": 1.0,
         "attention_backward": 1.0,
@@ -196,7 +196,7 @@ def stack_of(learned: Learned) -> Stack:
         "contention": 1.0 - hidden,
         "tp_overlap": 0.0,
         "gradient_bytes": 0.0,
-        "step_seconds": 0.0,
+        "overhead_seconds": 0.0,
         "straggler": 0.0,
         "reduce_bytes": 4.0 / learned.width,
         # On a CPU the host is the device: its launches are in the kernels' times.
@@ -204,7 +204,7 @@ def stack_of(learned: Learned) -> Stack:
         "largest_run": data.ranks,
         "interval": (1.0, 1.0),
         "fitted_on": learned.fitted_on,
-        "on_bounds": (),
+        "undetermined": (),
     }
     for name in ("memory_traffic", "logit_bytes", "optimizer_bytes"):
         if name in rates:

@@ -1,10 +1,10 @@
-"""Which of a user's records speak of one machine, and do they say enough, without contradiction?
+"""Records of one machine, selected and checked for a calibration.
 
     data = gather(read_records("records/").records, nccl_rows=[])
     data.kernels, data.collectives, data.steps
 
-A calibration is for one kind of device in one precision. What cannot be meant is refused with a
-sentence: two kinds of devices, too few timings, the same thing timed twice with different results.
+A calibration is for one kind of device in one precision. Two kinds of devices, too few timings, and
+the same thing timed twice with different results are errors.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 import msgspec
 
 from scalewise.errors import InputError
-from scalewise.measure.job import TrainJob
-from scalewise.measure.machine import Environment
-from scalewise.measure.metrics import by_job, quantile, summarise
-from scalewise.measure.records import Record
-from scalewise.measure.sweeps import rows_of
+from scalewise.records.environment import Environment
+from scalewise.records.files import Record
+from scalewise.records.job import TrainJob
+from scalewise.records.metrics import by_job, quantile, summarize
+from scalewise.records.rows import rows_of
 
 FEWEST_GEMMS, FEWEST_COLLECTIVES = 3, 4
-"""Timings below which a rate, or a rate and a latency, cannot be told from noise."""
+"""Timings below which a rate, or a rate and a latency, cannot be separated from noise."""
 
 WIDEST = 8.0
-"""Smallest ratio of message sizes that tells latency from bandwidth."""
+"""Smallest ratio of message sizes that separates latency from bandwidth."""
 
 CONTRADICTION = 2.0
 """Factor by which medians of the same thing, timed twice, may differ; launches differ by 10 %."""
@@ -144,12 +144,12 @@ def _one_machine(sweeps: Sequence[Record], records: Sequence[Record]) -> Environ
         (r.environment.device_name, r.environment.accelerator, r.environment.threads) for r in of
     )
     if len(kinds) > 1:
-        told = " and ".join(
+        text = " and ".join(
             f"{name}" + (f" with {threads} threads" if threads else "")
             for name, _, threads in kinds
         )
         raise InputError(
-            f"the sweeps are of {len(kinds)} kinds of devices: {told}",
+            f"the sweeps are of {len(kinds)} kinds of devices: {text}",
             hint="calibrate each from a folder of its own; on CPUs use the same --ranks throughout",
         )
     return of[0].environment if of else None
@@ -166,14 +166,14 @@ def _steps(
     found: list[Step] = []
     left_out = 0
     for launches in by_job([record for record in records if record.kind == "train"]):
-        at, summary = launches[0].environment, summarise(launches)
+        at, summary = launches[0].environment, summarize(launches)
         same = where is None or (at.device_name, at.threads) == (where.device_name, where.threads)
         if summary.ranks != 1:
             continue
         if not same or summary.precision != dtype or summary.compiled:
             left_out += 1
             continue
-        from scalewise.measure.job import job_of
+        from scalewise.records.job import job_of
 
         found.append(
             Step(
@@ -209,7 +209,7 @@ def _check_collectives(rows: Sequence[dict[str, Any]], *, needed: bool) -> None:
     if not rows:
         if needed:
             raise InputError(
-                "no collective was timed, so nothing is known of the links of this machine",
+                "no collective was timed, so the links of this machine are unknown",
                 hint="run `scalewise measure collectives`",
             )
         return
@@ -217,7 +217,7 @@ def _check_collectives(rows: Sequence[dict[str, Any]], *, needed: bool) -> None:
     if len(rows) < FEWEST_COLLECTIVES or max(sizes) / min(sizes) < WIDEST:
         raise InputError(
             f"{len(rows)} timings of collectives from {min(sizes):g} to {max(sizes):g} bytes are "
-            "too few to tell latency from bandwidth",
+            "too few to separate latency from bandwidth",
             hint=f"time at least {FEWEST_COLLECTIVES}, over sizes that differ by {WIDEST:g} x",
         )
     _check_repeats(rows, ("op", "accelerators", "nodes", "placement", "message_bytes", "in_place"))

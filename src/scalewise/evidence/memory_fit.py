@@ -1,4 +1,4 @@
-"""Fit what a stack keeps in memory to runs that report their peak.
+"""Memory constants of stacks, fitted to runs that report their peak memory.
 
     fit = MemoryFit().fit(table)
     fit.values_[("nanotron", "activation_factor")], fit.interval_["nanotron"]
@@ -75,7 +75,7 @@ class MemoryFit:
                 self.values_[name, parameter] = value
             ratio = np.exp(target - np.log(predict_memory(part, result.x)))
             low, high = np.quantile(ratio, [0.1, 0.9]).tolist()
-            ran = part.case.memory_bytes / predict_memory(part, result.x)
+            ran = part.case.rates.memory_bytes / predict_memory(part, result.x)
             self.interval_[name] = (min(low, float(ran.min())), high)
             self.rows_[name] = int(mask.sum())
         self._widen_where_unmeasured(table, names)
@@ -83,10 +83,10 @@ class MemoryFit:
 
     def _widen_where_unmeasured(self, table: RunTable, names: Array) -> None:
         """Stacks without measured peaks: every run that ran must lie inside the interval."""
-        room = table.case.memory_bytes / np.asarray(peak_memory(table.case).total)
+        room = table.case.rates.memory_bytes / np.asarray(peak_memory(table.case).total)
         for name in sorted(set(names.tolist()) - set(self.interval_)):
-            least = float(room[names == name].min())
-            self.interval_[name] = (min(UNMEASURED[0], least), UNMEASURED[1])
+            minimum = float(room[names == name].min())
+            self.interval_[name] = (min(UNMEASURED[0], minimum), UNMEASURED[1])
 
 
 def predict_memory(table: RunTable, vector: Array) -> Array:

@@ -1,9 +1,9 @@
-"""The constants that a calibration may move, each with a prior from physics or microbenchmarks.
+"""Constants that a calibration fits, each with a prior from physics or microbenchmarks.
 
 A parameter belongs to a chip architecture, a software stack, or a fabric; there is none per row
 and none per source. Priors are log-normal: `spread` is the standard deviation of the logarithm.
-After a fit almost every overhead can hide in another one, so the priors are what keeps constants
-physical; their sources stand beside them.
+A fit can trade most overheads against each other, so the priors keep constants physical; their
+sources are in the comments. Priors of one architecture are in the files of its accelerators.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Scope = Literal["chip", "stack", "fabric"]
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One constant: where it lives, what we believe before seeing runs, and its hard limits."""
+    """One constant: its owner, its prior and its hard limits."""
 
     name: str
     """The field of Calibration, Stack or Fabric that it sets."""
@@ -41,23 +41,12 @@ CHIP = (
     Parameter(name="gemm.fp4", scope="chip", prior=0.75, spread=0.15, low=0.3, high=1.3),
 )
 
-# Prior of the 16-bit share by architecture: best shapes of brute-force searches (maximum
-# achievable matmul FLOPS, stas00/ml-engineering) times 0.87, which training steps sustain of it.
-# TPUs: an assumption, set with the published TPU runs in view (their utilisation leaves little
-# room below 0.75), so leaving such a source out is kinder than it should be.
-CHIP_PRIORS = {
-    "ampere": 0.869 * 0.87, "hopper": 0.803 * 0.87, "blackwell": 0.786 * 0.87,
-    "cdna3": 0.604 * 0.87, "cdna4": 0.680 * 0.87, "gaudi2": 0.969 * 0.87, "gaudi3": 0.741 * 0.87,
-    "tpu-v3": 0.75, "tpu-v4": 0.75, "tpu-v5e": 0.75, "tpu-v5p": 0.75, "tpu-v6e": 0.75,
-    "tpu-7x": 0.75,
-}  # fmt: skip
-
 STACK = (
     # Fused kernels stay near the minimum; eager code makes a pass per operation and casts.
     Parameter(
         name="memory_traffic", scope="stack", prior=1.5, eager=3.0, spread=0.4, low=0.7, high=9.0
     ),
-    # Assumed: some 100 (fused) to 300 (eager) launches per layer and micro step at about 10 us.
+    # Assumed: some 100 (fused) to 300 (eager) launches per layer and micro-batch at about 10 us.
     Parameter(
         name="host_layer_seconds",
         scope="stack",
@@ -91,7 +80,9 @@ STACK = (
     ),
     # AdamW reads and writes 12 bytes of state, reads the gradient, writes the weight: 30.
     Parameter(name="optimizer_bytes", scope="stack", prior=36.0, spread=0.25, low=20.0, high=120.0),
-    Parameter(name="step_seconds", scope="stack", prior=1.0e-2, spread=0.7, low=1e-4, high=8e-2),
+    Parameter(
+        name="overhead_seconds", scope="stack", prior=1.0e-2, spread=0.7, low=1e-4, high=8e-2
+    ),
     # 0.4-1.7 % of the step per doubling of nodes in published weak scaling.
     Parameter(name="straggler", scope="stack", prior=0.002, spread=0.5, low=2e-4, high=0.02),
 )

@@ -1,10 +1,10 @@
-"""How do microbenchmarks teach a constant? Robust least squares with priors, shared by all fits.
+"""Robust least squares with priors, shared by all fits to microbenchmarks.
 
     learned = learn(error, {("chip", "hopper", "link_efficiency"): parameter}, weight)
     learned.values, learned.spread, learned.identified
 
 Every constant is positive and spans decades, so the fit works on logarithms: priors are
-log-normal, spreads are factors. The loss is Cauchy, because published sweeps contain hiccups.
+log-normal, spreads are factors. The loss is Cauchy, because published sweeps contain outliers.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Learned:
     """Factor of one standard deviation, prior included."""
     identified: dict[Key, bool]
     """Whether the rows said more than the prior: at least half of its spread is gone."""
-    on_bounds: list[Key]
-    """Constants at a hard limit: something that is not modelled pushes them."""
+    undetermined: list[Key]
+    """Constants at a hard limit: something that is not modeled pushes them."""
 
 
 def learn(
@@ -88,7 +88,7 @@ def learn(
         values=named(result.x),
         spread=named(deviation),
         identified=dict(zip(parameters, (deviation < 0.5 * wide).tolist(), strict=True)),
-        on_bounds=[key for key, flag in zip(parameters, stuck, strict=True) if flag],
+        undetermined=[key for key, flag in zip(parameters, stuck, strict=True) if flag],
     )
 
 
@@ -101,7 +101,7 @@ class RobustFit:
     Attributes:
         values_, spread_, identified_: Constants, the factor of one standard deviation, and
             whether the rows said more than the prior, by key.
-        on_bounds_: Constants at a hard limit: something that is not modelled pushes them.
+        on_bounds_: Constants at a hard limit: something that is not modeled pushes them.
         residuals_: Log of predicted over measured for the rows that were used.
         before_, after_: Errors by group over all given rows, before and after learning.
     """
@@ -125,13 +125,13 @@ class RobustFit:
         """Run `learn` and keep what it found."""
         learned = learn(error, parameters, weight, self.scale)
         self.values_, self.spread_ = learned.values, learned.spread
-        self.identified_, self.on_bounds_ = learned.identified, learned.on_bounds
+        self.identified_, self.on_bounds_ = learned.identified, learned.undetermined
         self.residuals_ = error(learned.values)
 
     def _report(
         self, before: Array, after: Array, groups: Sequence[str], size: Array, limits: Limits
     ) -> None:
-        """Summarise the errors of all given rows, before and after."""
+        """Summarize the errors of all given rows, before and after."""
         self.before_ = group_errors(before, groups, size, limits)
         self.after_ = group_errors(after, groups, size, limits)
 
@@ -158,7 +158,7 @@ class GroupError(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 def group_errors(
     off: Array, groups: Sequence[str], size: Array, limits: Limits
 ) -> dict[str, GroupError]:
-    """Summarise errors by group, and those of all rows under "all".
+    """Summarize errors by group, and those of all rows under "all".
 
     Args:
         off: Log of predicted over measured by row.

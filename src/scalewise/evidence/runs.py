@@ -158,14 +158,14 @@ class Run:
         if stated:
             return stated
         seconds, batch = self.number("step_seconds"), self.number("global_batch")
-        sequence, count = self.number("seq_len"), self.number("accelerators")
-        if seconds and batch and sequence and count:
-            return batch * sequence / seconds / count
+        seq_len, count = self.number("seq_len"), self.number("accelerators")
+        if seconds and batch and seq_len and count:
+            return batch * seq_len / seconds / count
         tflops, basis = self.number("tflops_per_accelerator"), self.text("tflops_basis")
-        if tflops and sequence and basis in ("model-causal", "model-full"):
+        if tflops and seq_len and basis in ("model-causal", "model-full"):
             model = self.model([])
             convention: Convention = "causal" if basis == "model-causal" else "palm"
-            return tflops * 1e12 / model.training_flops(int(sequence), convention)
+            return tflops * 1e12 / model.training_flops(int(seq_len), convention)
         return None
 
     @property
@@ -190,9 +190,9 @@ class Run:
             )
         attention = self.text("attention") or "full"
         if attention == "hybrid-mamba":
-            raise UnsupportedError("hybrid Mamba layers are not modelled")
+            raise UnsupportedError("hybrid Mamba layers are not modeled")
         if attention not in ("full", "mla", *WINDOWS):
-            raise UnsupportedError(f"attention {attention!r} is not known")
+            raise UnsupportedError(f"unknown attention {attention!r}")
         vocab = self.count("vocab")
         if vocab is None:
             vocab = 32000
@@ -250,7 +250,7 @@ class Run:
         micro_batch = self.count("micro_batch")
         if micro_batch is None:
             micro_batch = 1
-            defaults.append("micro batch 1 (not stated)")
+            defaults.append("micro-batch 1 (not stated)")
         sharding = self.text("sharding")
         replicate, shard = self.count("dp_replicate"), self.count("dp_shard")
         tp, pp, cp = (self.count(name) or 1 for name in ("tp", "pp", "cp"))
@@ -285,7 +285,7 @@ class Run:
             dp_replicate=replicate,
             dp_shard=shard,
             sharding="zero3" if grad_op else kind,  # type: ignore[arg-type]
-            reshard=not grad_op,
+            reshard_after_forward=not grad_op,
             tp=tp,
             sequence_parallel=sequence_parallel,
             cp=cp,
@@ -314,7 +314,7 @@ class Run:
         defaults: list[str] = []
         precision = self.text("precision") or "bf16"
         workload = Workload(
-            sequence=self._needed("seq_len"),
+            seq_len=self._needed("seq_len"),
             global_batch=self._needed("global_batch"),
             precision=precision,  # type: ignore[arg-type]
         )

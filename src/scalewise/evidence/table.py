@@ -18,8 +18,11 @@ from scalewise.chip import Calibration, load_chip
 from scalewise.errors import InputError, ScalewiseError
 from scalewise.evidence.runs import Plan, Run
 from scalewise.numeric import Array, Mask
+from scalewise.physics.memory import fit_factor
 from scalewise.stack import Stack, stack_for
 from scalewise.step.case import Case
+from scalewise.step.estimate import RAN_FIT
+from scalewise.step.layout import lay_out
 from scalewise.step.memory import peak_memory
 from scalewise.step.support import check_supported
 from scalewise.strategies import Strategies
@@ -47,9 +50,9 @@ def completed_plan(run: Run) -> tuple[Plan, Stack]:
     check_supported(plan.model)
     chip = load_chip(plan.cluster.accelerator.architecture)
     choices = [plan.strategy.with_(recompute=kind) for kind in ("none", "selective", "full")]
-    case = Case.of(plan.model, plan.cluster, plan.workload, Strategies.of(choices), stack, chip)
-    low = np.asarray(peak_memory(case).total) * stack.memory_interval[0]
-    fits = np.flatnonzero(low <= case.memory_bytes)
+    case = lay_out(plan.model, plan.cluster, plan.workload, Strategies.of(choices), stack, chip)
+    low = np.asarray(peak_memory(case).total) * fit_factor(RAN_FIT, stack.memory_interval)
+    fits = np.flatnonzero(low <= case.rates.memory_bytes)
     strategy = choices[int(fits[0]) if len(fits) else 0]
     note = f"recompute {strategy.recompute} (not stated; the least that fits)"
     return replace(plan, strategy=strategy, defaults=(*plan.defaults, note)), stack
@@ -96,8 +99,8 @@ class RunTable:
                 )
                 chip = _table_chip(plan.cluster.accelerator.architecture)
                 check_supported(plan.model)
-                plan.strategy.micro_steps(plan.workload)
-                case = Case.of(
+                plan.strategy.microbatches_of(plan.workload)
+                case = lay_out(
                     plan.model,
                     plan.cluster,
                     plan.workload,

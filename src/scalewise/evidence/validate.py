@@ -17,7 +17,8 @@ import numpy as np
 
 from scalewise.errors import ScalewiseError
 from scalewise.evidence.table import completed_plan
-from scalewise.step.estimate import NEAR_TIE, estimate
+from scalewise.results import Result
+from scalewise.step.estimate import NEAR_TIE, RAN_FIT, estimate
 
 if TYPE_CHECKING:
     from scalewise.evidence.leave_out import LeftOut
@@ -38,7 +39,7 @@ SWEEP_SIZE = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """One row: what was measured, what we say, and how far apart."""
+    """One row: measured, predicted, and the error."""
 
     id: str
     source: str
@@ -59,7 +60,7 @@ class Verdict:
     """Predicted over measured, minus 1."""
     memory_gb_measured: float | None = None
     memory_gb_predicted: float | None = None
-    """GB (1e9 bytes) on the fullest rank."""
+    """GB (1e9 bytes) on the worst rank."""
     reason: str | None = None
     """Why it is infeasible or unsupported."""
     defaults: tuple[str, ...] = ()
@@ -93,7 +94,7 @@ class Summary:
     rank_correlation: float | None
     """Spearman within sweeps of layouts, mean over sweeps."""
     regret: float | None
-    """What the layout we would have picked loses against the best measured, mean over sweeps."""
+    """Regret of the picked layout against the best measured one, mean over sweeps."""
     memory_count: int
     memory_median_error: float | None
 
@@ -110,15 +111,15 @@ class Sweep:
     rank_correlation: float
     """Spearman of predicted and measured."""
     regret: float
-    """What the layout we would have picked loses against the best measured."""
+    """Regret of the picked layout against the best measured one."""
     picked: str
     """That layout."""
     best: str
     """The best measured one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Validation:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Validation(Result):
     """All verdicts, and their summaries."""
 
     rows: list[Verdict]
@@ -129,12 +130,12 @@ class Validation:
 
     def overall(self) -> Summary:
         """Summary of the headline rows."""
-        return summarise([r for r in self.rows if r.dense and r.quality in JUDGED_QUALITIES])
+        return summarize([r for r in self.rows if r.dense and r.quality in JUDGED_QUALITIES])
 
     def by_source(self) -> dict[str, Summary]:
         """Summary of every source, all of its grades."""
         names = sorted({row.source for row in self.rows})
-        return {name: summarise([r for r in self.rows if r.source == name]) for name in names}
+        return {name: summarize([r for r in self.rows if r.source == name]) for name in names}
 
     def sweeps(self) -> list[Sweep]:
         """Every sweep of layouts among the headline rows, largest models last."""
@@ -162,7 +163,7 @@ def validate(runs: Iterable[Run], *, seconds: Callable[[Case], float] | None = N
     Args:
         runs: What was measured.
         seconds: Another way to the time of a step than the closed forms of `estimate`, such as
-            `timeline.play.step_seconds`.
+            `simulation.simulate.step_seconds`.
     """
     return Validation(rows=[judge(run, seconds=seconds) for run in runs])
 
@@ -175,11 +176,11 @@ def judge(run: Run, *, seconds: Callable[[Case], float] | None = None) -> Verdic
     try:
         measured, memory = run.tokens_per_second, run.memory_bytes
         plan, stack = completed_plan(run)
-        result = estimate(plan.model, plan.cluster, plan.workload, plan.strategy, stack=stack)
+        inputs = plan.model, plan.cluster, plan.workload
+        result = estimate(*inputs, plan.strategy, stack=stack, fit=RAN_FIT)
         faster = 1.0
         if seconds is not None:
-            inputs = plan.model, plan.cluster, plan.workload, [plan.strategy]
-            faster = result.step_seconds / seconds(estimate(*inputs, stack=stack).case)
+            faster = result.step_seconds / seconds(result.origin.case)
     except ScalewiseError as error:
         return replace(verdict, reason=str(error))
     rate = faster * result.tokens_per_second_per_accelerator
@@ -230,7 +231,7 @@ def with_left_out(validation: Validation, table: RunTable, out: LeftOut) -> Vali
     return Validation(rows=rows)
 
 
-def summarise(rows: Sequence[Verdict]) -> Summary:
+def summarize(rows: Sequence[Verdict]) -> Summary:
     """Errors, coverage, ranking and regret of a set of rows."""
     measured = [row for row in rows if row.error is not None]
     error = np.array([row.error for row in measured], dtype=float)
@@ -303,7 +304,7 @@ def spearman(a: Array, b: Array) -> float:
 
 
 def pick_of(group: Sequence[Verdict]) -> Verdict:
-    """The layout we would choose from a sweep.
+    """Return the layout that the model picks from a sweep.
 
     The best prediction; among near-ties, fewer pipeline stages, then a smaller tensor degree, then
     less memory: what is equally fast should be simple.

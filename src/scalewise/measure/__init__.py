@@ -1,7 +1,7 @@
-"""The real thing: training steps on the devices that are here, and records of what they took.
+"""Measurements on real devices: training steps, kernels and collectives.
 
-Only files of this package (and of `trace`) import torch, and only when something is measured:
-`decoder`, `data`, `recompute`, `tensor_parallel`, `data_parallel`, `pipeline`, `parallel`, `train`,
-`collectives`, `kernels`, `timing`, `ranks` and the workers need it; everything else does not.
-Ranks are started by torchrun on one machine (`launch`), or by Slurm on many (`slurm`).
+Only this package imports torch, and only while something is measured: `decoder`, `data`,
+`recompute`, `tensor_parallel`, `data_parallel`, `pipeline`, `parallel`, `train`, `collectives`,
+`kernels`, `timing`, `ranks` and the workers need it; the other modules do not. torchrun starts the
+ranks on one machine (`launch`), Slurm on many (`slurm`).
 """

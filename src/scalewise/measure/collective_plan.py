@@ -1,10 +1,10 @@
-"""Which collectives are timed: operations, sizes, groups and where their members sit.
+"""Plan of a sweep of collectives: operations, message sizes, groups and their placement.
 
     plan = CollectivePlan(ops=["all_reduce"], sizes=sizes_of("1KiB..1GiB"), group_sizes=[2, 8])
     layout(8, 2, "spread")          # [[0, 4], [1, 5], [2, 6], [3, 7]]
 
-Plain data, without torch. Sizes are those of nccl-tests: the whole buffer of a gather, scatter or
-all-to-all, the message of everything else.
+Plain data, without torch. Sizes are those of nccl-tests: the whole buffer of an all-gather,
+reduce-scatter or all-to-all, the message of everything else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Placing = Literal["packed", "spread"]
 OPS: tuple[str, ...] = get_args(Op)
 PLACINGS: tuple[str, ...] = get_args(Placing)
 
-MOST_BYTES = 2**36
+MAX_BYTES = 2**36
 """Largest message anybody times: 64 GiB."""
 
 
@@ -37,7 +37,7 @@ class CollectivePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Members of a group; all ranks form groups of that size and call at the same time, as they
     do in training."""
     placements: tuple[Placing, ...] = ("packed",)
-    """Whether members of a group are neighbours, or as far apart as they can be."""
+    """Whether members of a group are neighbors, or as far apart as they can be."""
     iters: int = 20
     """Samples of each size; large messages get fewer."""
     warmup: int = 3
@@ -45,14 +45,14 @@ class CollectivePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     budget: float = 1.0
     """Seconds that the samples of one size may take, roughly."""
     beside: bool = True
-    """Whether to time a reduction that runs beside matrix products: what overlap is worth."""
+    """Whether to time an all-reduce that overlaps matrix products."""
 
     def __post_init__(self) -> None:
         for field in ("ops", "sizes", "group_sizes", "placements"):
             if not getattr(self, field):
                 raise InputError(f"a sweep of collectives needs at least one of {field}")
-        if min(self.sizes) < 1 or max(self.sizes) > MOST_BYTES:
-            raise InputError(f"sizes must lie between 1 byte and {format_bytes(MOST_BYTES)}")
+        if min(self.sizes) < 1 or max(self.sizes) > MAX_BYTES:
+            raise InputError(f"sizes must lie between 1 byte and {format_bytes(MAX_BYTES)}")
         if self.iters < 1 or self.warmup < 0:
             raise InputError(f"iters = {self.iters} and warmup = {self.warmup} make no sample")
 
@@ -68,7 +68,7 @@ def sizes_of(text: str) -> list[int]:
         low, dots, high = part.strip().partition("..")
         first = int(parse(low, "bytes"))
         last = int(parse(high, "bytes")) if dots else first
-        if not 1 <= first <= last <= MOST_BYTES:
+        if not 1 <= first <= last <= MAX_BYTES:
             raise InputError(
                 f"sizes `{part.strip()[:60]}` are not between 1 byte and 64 GiB, small to large",
                 hint="for example --sizes 1KiB..1GiB",
@@ -88,7 +88,7 @@ def words_of(text: str, known: tuple[str, ...], what: str) -> list[str]:
     words = [word.strip().lower().replace("-", "_") for word in text.split(",") if word.strip()]
     for word in words:
         if word not in known:
-            raise InputError(f"{what} `{word[:40]}` is not known", hint=did_you_mean(word, known))
+            raise InputError(f"unknown {what} `{word[:40]}`", hint=did_you_mean(word, known))
     if not words:
         raise InputError(f"no {what} is named", hint="known: " + ", ".join(known))
     return list(dict.fromkeys(words))
@@ -119,18 +119,9 @@ def layout(ranks: int, size: int, placing: Placing) -> list[list[int]]:
     Args:
         ranks: All of them.
         size: Members of a group; divides the ranks.
-        placing: "packed": neighbours; "spread": as far apart as possible.
+        placing: "packed": neighbors; "spread": as far apart as possible.
     """
     groups = ranks // size
     if placing == "packed":
         return [list(range(i * size, (i + 1) * size)) for i in range(groups)]
     return [list(range(i, ranks, groups)) for i in range(groups)]
-
-
-def bus_factor(op: str, ranks: int) -> float:
-    """Bytes that cross the busiest link, over the size: nccl-tests' factor from algbw to busbw."""
-    if op == "all_reduce":
-        return 2.0 * (ranks - 1) / ranks
-    if op in ("all_gather", "reduce_scatter", "all_to_all"):
-        return (ranks - 1) / ranks
-    return 1.0

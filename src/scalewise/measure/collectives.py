@@ -1,12 +1,12 @@
-"""How long do collectives really take here? NCCL between GPUs, Gloo between CPUs.
+"""Timings of collectives: NCCL between GPUs, Gloo between CPUs.
 
     results = run_collectives(plan, device)          # on every rank, inside a process group
     results["rows"][0]["busbw_gb_per_s"], results["beside"]
 
-The shape is that of nccl-tests: size, time, algorithm bandwidth, bus bandwidth. All groups of a
-layout call at the same time, because in training they do. `beside` times one reduction while matrix
-products run: where compute and communication share cores or memory, overlap is worth little, and
-only this measurement says how little.
+Rows have the columns of nccl-tests: size, time, algorithm bandwidth, bus bandwidth. All groups of a
+layout call at the same time, as they do in training. `beside` times one all-reduce that overlaps
+matrix products: compute and communication share cores and memory, and only this measurement says
+how much of the overlap that costs.
 """
 
 from __future__ import annotations
@@ -18,16 +18,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from scalewise.measure.collective_plan import (
-    CollectivePlan,
-    Op,
-    Placing,
-    bus_factor,
-    layout,
-)
-from scalewise.measure.metrics import Spread
-from scalewise.measure.sweeps import timed_row
+from scalewise.measure.collective_plan import CollectivePlan, Op, Placing, layout
 from scalewise.measure.timing import sample
+from scalewise.records.metrics import Spread
+from scalewise.records.rows import bus_factor, timed_row
 
 BESIDE_BYTES = 16 * 2**20
 """Size of the reduction that runs beside compute: about a gradient bucket (DDP's are 25 MB)."""

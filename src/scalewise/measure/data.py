@@ -1,10 +1,10 @@
-"""What is read: tokens that a model can learn from, the same for every way to split the work.
+"""Training data: tokens that are the same for every parallelization strategy.
 
     source = Synthetic(vocab=8192, seed=0)        # or TextFile(path, vocab)
     inputs, targets = batch(source, step=3, sequences=[0, 4], length=256)
 
-Each sequence of the global batch depends on the seed, the step and its place in the batch alone, so
-ranks need not talk to each other to read different data.
+Each sequence of the global batch depends only on the seed, the step and its index in the batch, so
+ranks read different data without communication.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BYTES = 256
 class Source(Protocol):
     """Where tokens come from."""
 
-    def sequence(self, step: int, index: int, length: int) -> Tensor:
+    def seq_len(self, step: int, index: int, length: int) -> Tensor:
         """`length` tokens of one sequence of a step's global batch."""
         ...
 
@@ -41,7 +41,7 @@ class Synthetic:
     def __init__(self, vocab: int, seed: int) -> None:
         self.vocab, self.seed = vocab, seed
 
-    def sequence(self, step: int, index: int, length: int) -> Tensor:
+    def seq_len(self, step: int, index: int, length: int) -> Tensor:
         """Draw a sequence; a generator of its own makes it independent of all others."""
         generator = torch.Generator().manual_seed(_mixed(self.seed, step, index))
         hops = torch.randint(0, BRANCHES, (length,), generator=generator)
@@ -70,7 +70,7 @@ class TextFile:
         self.tokens = torch.frombuffer(bytearray(content), dtype=torch.uint8)
         self.seed = seed
 
-    def sequence(self, step: int, index: int, length: int) -> Tensor:
+    def seq_len(self, step: int, index: int, length: int) -> Tensor:
         """Read a piece of the file."""
         generator = torch.Generator().manual_seed(_mixed(self.seed, step, index))
         start = int(torch.randint(0, len(self.tokens) - length + 1, (1,), generator=generator))
@@ -81,15 +81,15 @@ def batch(
     source: Source, *, step: int, sequences: Sequence[int], length: int
 ) -> tuple[Tensor, Tensor]:
     """Inputs and targets, (sequences, length) each, for some sequences of a step."""
-    rows = torch.stack([source.sequence(step, index, length + 1) for index in sequences])
+    rows = torch.stack([source.seq_len(step, index, length + 1) for index in sequences])
     return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
 
-def sequences_of(rank: int, ranks: int, *, micro_batch: int, micro_steps: int) -> list[int]:
-    """Places in the global batch that a data-parallel rank reads, micro step by micro step."""
+def sequences_of(rank: int, ranks: int, *, micro_batch: int, num_microbatches: int) -> list[int]:
+    """Places in the global batch that a data-parallel rank reads, micro-batch by micro-batch."""
     return [
         (step * ranks + rank) * micro_batch + i
-        for step in range(micro_steps)
+        for step in range(num_microbatches)
         for i in range(micro_batch)
     ]
 

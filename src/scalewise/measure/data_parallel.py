@@ -1,11 +1,11 @@
-"""Data parallelism: DDP, ZeRO-1, FSDP2, HSDP, and replicas of what is already split.
+"""Data parallelism: DDP, ZeRO-1, FSDP2, HSDP, and replicas of sharded models.
 
     shard = Sharder(job, mesh, device)
     shard.block(block); shard.root(decoder)       # FSDP2 and replicas: module by module
     decoder = shard.wrap(decoder)                 # DDP: the whole model at once
 
-DDP serves plain replicas, as most people run them. Replicas of tensor-parallel or pipelined models
-go through the replicating twin of FSDP2, because DDP knows neither DTensors nor split backwards.
+Plain replicas use DDP. Replicas of tensor-parallel or pipelined models use the replicating variant
+of FSDP2, because DDP supports neither DTensors nor split backward passes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from scalewise.errors import InputError
 from scalewise.measure.decoder import Decoder
-from scalewise.measure.job import TrainJob
+from scalewise.records.job import TrainJob
 
 Kind = Literal["none", "ddp", "replicate", "fully_shard"]
 
@@ -58,7 +58,7 @@ class Sharder:
         )
         self.mesh = self._mesh(mesh)
         # A group of one has nothing to free, and split backwards would lose gradients by it.
-        self.reshard = s.reshard and s.data_parallel * s.cp > 1
+        self.reshard_after_forward = s.reshard_after_forward and s.data_parallel * s.cp > 1
 
     def _mesh(self, mesh: Any) -> Any:
         """The ranks over which weights are sharded or replicated."""
@@ -72,7 +72,7 @@ class Sharder:
 
     def block(self, block: nn.Module) -> None:
         """Shard or replicate one layer."""
-        self._apply(block, reshard=self.reshard)
+        self._apply(block, reshard_after_forward=self.reshard_after_forward)
 
     def root(self, decoder: Decoder) -> None:
         """Shard or replicate what no block holds: embedding, last norm, head."""
@@ -80,18 +80,21 @@ class Sharder:
             return
         if not decoder.model.tied:
             if decoder.embedding is not None:
-                self._apply(decoder.embedding, reshard=self.reshard)
+                self._apply(decoder.embedding, reshard_after_forward=self.reshard_after_forward)
             if decoder.norm is not None:
                 # Backward needs them at once, so freeing them would only cost a gather.
-                self._apply([decoder.norm, decoder.head], reshard=False)
-        self._apply(decoder, reshard=self.reshard)
+                self._apply([decoder.norm, decoder.head], reshard_after_forward=False)
+        self._apply(decoder, reshard_after_forward=self.reshard_after_forward)
         if self.kind == "fully_shard":
             self._prefetch(decoder)
 
-    def _apply(self, module: Any, *, reshard: bool) -> None:
+    def _apply(self, module: Any, *, reshard_after_forward: bool) -> None:
         if self.kind == "fully_shard":
             fully_shard(
-                module, mesh=self.mesh, mp_policy=self.policy, reshard_after_forward=reshard
+                module,
+                mesh=self.mesh,
+                mp_policy=self.policy,
+                reshard_after_forward=reshard_after_forward,
             )
         elif self.kind == "replicate":
             replicate = _replicate()
@@ -150,7 +153,7 @@ def _replicate() -> Any:
 
 @contextmanager
 def reducing(module: nn.Module, *, last: bool) -> Iterator[None]:
-    """Reduce gradients in this micro step's backward only if it is the last one."""
+    """Reduce gradients in this micro-batch's backward only if it is the last one."""
     if isinstance(module, FSDPModule):
         module.set_requires_gradient_sync(last)
         yield

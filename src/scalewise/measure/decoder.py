@@ -1,13 +1,13 @@
-"""The transformer that is trained for real: a decoder built from a Model, as PyTorch modules.
+"""The decoder-only transformer that is trained, as PyTorch modules built from a Model.
 
-    decoder = Decoder(load_model("tiny"), sequence=256)
+    decoder = Decoder(load_model("tiny"), seq_len=256)
     logits = decoder(tokens)                                  # (batch, sequence, vocab)
-    stage = Decoder(model, sequence=256, layers=range(2), last=False)    # the first of two stages
+    stage = Decoder(model, seq_len=256, layers=range(2), last=False)    # the first of two stages
 
-Modules are what PyTorch's own parallelism expects: separate query, key and value projections,
-blocks in a ModuleDict under their global index, and no knowledge of ranks. Weights are drawn per
-parameter, from the seed and the parameter's name, so that every way to split the model starts from
-the same numbers.
+Modules have the shape that PyTorch's parallelism expects: separate query, key and value
+projections, blocks in a ModuleDict under their global index, and no knowledge of ranks. Weights are
+drawn per parameter, from the seed and the parameter's name, so that every strategy starts from the
+same numbers.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def _norm(model: Model, width: int) -> nn.Module:
     """A norm of the model's kind."""
     bias = model.norm == "layer" if model.norm_bias is None else model.norm_bias
     if model.norm == "rms" and not bias:
-        return nn.RMSNorm(width, eps=NORM_EPS)
-    return nn.LayerNorm(width, eps=NORM_EPS, bias=bias)
+        return nn.RMSNorm(width, eps=NORM_EPS, elementwise_affine=model.norm_weight)
+    return nn.LayerNorm(width, eps=NORM_EPS, elementwise_affine=model.norm_weight, bias=bias)
 
 
 class Attention(nn.Module):
@@ -78,9 +78,9 @@ class Attention(nn.Module):
 
     def _core(self, q: Tensor, k: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Everything between the projections: what selective recompute repeats."""
-        batch, sequence = q.shape[0], q.shape[1]
+        batch, seq_len = q.shape[0], q.shape[1]
         # -1 heads: under tensor parallelism a rank holds only some of them.
-        q, k, v = (t.view(batch, sequence, -1, self.head_dim) for t in (q, k, v))
+        q, k, v = (t.view(batch, seq_len, -1, self.head_dim) for t in (q, k, v))
         if self.q_norm is not None and self.k_norm is not None and self.per_head:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.rotary:
@@ -90,7 +90,7 @@ class Attention(nn.Module):
         if shared > 1:
             k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
         out = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return out.transpose(1, 2).reshape(batch, sequence, -1)
+        return out.transpose(1, 2).reshape(batch, seq_len, -1)
 
 
 class Mlp(nn.Module):
@@ -148,14 +148,14 @@ class Decoder(nn.Module):
         self,
         model: Model,
         *,
-        sequence: int,
+        seq_len: int,
         layers: Iterable[int] | None = None,
         first: bool = True,
         last: bool = True,
     ) -> None:
         super().__init__()
         self.model = model
-        self.sequence = sequence
+        self.seq_len = seq_len
         self.embedding = nn.Embedding(model.vocab, model.hidden) if first else None
         learned = first and model.positions == "learned"
         self.positions = nn.Embedding(model.max_positions, model.hidden) if learned else None
@@ -176,7 +176,7 @@ class Decoder(nn.Module):
     def angles(self, device: Any) -> tuple[Tensor, Tensor]:
         """The rotary angles, computed once."""
         if self._angles is None or self._angles[0].device != device:
-            self._angles = rotary_angles(self.model.head_dim, self.sequence, device)
+            self._angles = rotary_angles(self.model.head_dim, self.seq_len, device)
         return self._angles
 
     def forward(self, x: Tensor) -> Tensor:
@@ -196,11 +196,11 @@ class Decoder(nn.Module):
         return x
 
 
-def rotary_angles(head_dim: int, sequence: int, device: Any) -> tuple[Tensor, Tensor]:
+def rotary_angles(head_dim: int, seq_len: int, device: Any) -> tuple[Tensor, Tensor]:
     """Cosines and sines of the rotary angles, (sequence, head_dim / 2) each."""
     even = torch.arange(0, head_dim, 2, device=device, dtype=torch.float32)
     rates = ROPE_BASE ** (-even / head_dim)
-    angles = torch.outer(torch.arange(sequence, device=device, dtype=torch.float32), rates)
+    angles = torch.outer(torch.arange(seq_len, device=device, dtype=torch.float32), rates)
     return torch.cos(angles), torch.sin(angles)
 
 
@@ -216,7 +216,7 @@ def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
-def materialise(module: nn.Module, prefix: str, *, device: Any, seed: int) -> None:
+def materialize(module: nn.Module, prefix: str, *, device: Any, seed: int) -> None:
     """Give a module built on the meta device its memory and its first weights.
 
     Every parameter is drawn from a generator of its own, seeded by its full name: a rank that

@@ -1,11 +1,10 @@
-"""Which kernels are timed: the shapes that a model really uses, split as a strategy splits it.
+"""Plan of a sweep of kernels: the shapes of a model under a strategy.
 
-    plan = plan_kernels(load_model("tiny"), parse_strategy("tp2-mb2"), sequence=256, dtype="fp32")
+    plan = plan_kernels(load_model("tiny"), parse_strategy("tp2-mb2"), seq_len=256, dtype="fp32")
     plan.gemms[0], plan.attention
 
-Plain data, without torch. Matrix products are those of the decoder that is trained here: separate
-query, key and value projections, each forward, for the gradient of its input and for that of its
-weights.
+Plain data, without torch. GEMMs are those of the decoder that is trained here: separate query, key
+and value projections, each as forward, dgrad and wgrad.
 """
 
 from __future__ import annotations
@@ -108,14 +107,14 @@ class KernelPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def plan_kernels(
-    model: Model, strategy: Strategy, *, sequence: int, dtype: str, iters: int = 20
+    model: Model, strategy: Strategy, *, seq_len: int, dtype: str, iters: int = 20
 ) -> KernelPlan:
     """The kernels of one step.
 
     Args:
         model: Whose shapes.
-        strategy: How they are split: tp divides widths, cp tokens, the micro batch multiplies.
-        sequence: Tokens per sequence.
+        strategy: How they are split: tp divides widths, cp tokens, the micro-batch multiplies.
+        seq_len: Tokens per sequence.
         dtype: Of the operands.
         iters: Samples of each.
 
@@ -128,9 +127,9 @@ def plan_kernels(
             f"tp = {tp} does not divide the {model.heads} heads and ffn = {model.ffn} of "
             f"{model.name}"
         )
-    if sequence % cp:
-        raise InputError(f"cp = {cp} does not divide the sequence of {sequence} tokens")
-    tokens = batch * sequence // cp
+    if seq_len % cp:
+        raise InputError(f"cp = {cp} does not divide the sequence of {seq_len} tokens")
+    tokens = batch * seq_len // cp
     query = model.heads * model.head_dim // tp
     key_value = max(model.kv_heads // tp, 1) * model.head_dim
     ffn, hidden, vocab = model.ffn // tp, model.hidden, -(-model.vocab // tp)
@@ -157,7 +156,7 @@ def plan_kernels(
         gemms=list(gemms.values()),
         attention=[
             Attention(
-                batch=batch, heads=model.heads // tp, seq_len=sequence // cp,
+                batch=batch, heads=model.heads // tp, seq_len=seq_len // cp,
                 head_dim=model.head_dim,
             )
         ],

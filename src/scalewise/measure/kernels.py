@@ -1,10 +1,10 @@
-"""How long do a model's kernels really take here? Products, attention, memory, loss, launches.
+"""Timings of a model's kernels: GEMMs, attention, memory-bound kernels, loss, launches.
 
     results = run_kernels(plan, device)              # on every rank, inside a process group
     results["rows"][0]["tflops"]
 
-All ranks work at the same time, because in training they do: on a CPU they share memory and power,
-and a kernel alone on an idle machine would promise too much. The samples of all ranks are pooled.
+All ranks run at the same time, as they do in training: on a CPU they share memory and power, so a
+kernel alone on an idle machine would be too fast. The samples of all ranks are pooled.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch.nn.functional as F  # noqa: N812 - as everybody writes it
 
 from scalewise.measure.decoder import rotary_angles, rotate
 from scalewise.measure.kernel_plan import Attention, Elementwise, Gemm, KernelPlan, Loss
-from scalewise.measure.sweeps import timed_row
 from scalewise.measure.timing import sample
+from scalewise.records.rows import timed_row
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 

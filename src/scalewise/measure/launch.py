@@ -1,10 +1,10 @@
-"""How do the ranks get started? By torchrun on this machine; other launchers fit the same shape.
+"""Launch of ranks by torchrun on this machine; other launchers have the same interface.
 
     device = choose_device(None)                     # "cuda" where there are GPUs, else "cpu"
     launcher = LocalLauncher(timeout=600.0)
-    launcher.run(order)                              # returns when all records are written
+    launcher.run(spec)                               # returns when all records are written
 
-What goes wrong in a rank becomes one sentence that names the rank and its log file.
+An error in a rank becomes one sentence that names the rank and its log file.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from scalewise.errors import InputError, ScalewiseError, require
-from scalewise.measure.job import Device
+from scalewise.measure.launch_spec import LaunchSpec
 from scalewise.measure.machine import cores, memory_bytes
-from scalewise.measure.order import Order
+from scalewise.records.job import Device
 from scalewise.units import format_bytes
 
 MODULE = "scalewise.measure.worker"
 
 GRACE_SECONDS = 40.0
-"""How long torchrun may take to end its ranks: it kills those that do not listen after 30 s."""
+"""Longest time torchrun may take to end its ranks, seconds: it kills them after 30 s."""
 
 
 RANK_BYTES = 0.15e9
@@ -44,10 +44,10 @@ class LaunchError(ScalewiseError):
 
 
 class Launcher(Protocol):
-    """Starts an order's ranks somewhere and waits for them."""
+    """Starts the ranks of a launch and waits for them."""
 
-    def run(self, order: Order) -> None:
-        """Return when every record of the order is written.
+    def run(self, spec: LaunchSpec) -> None:
+        """Return when every record of the launch is written.
 
         Raises:
             LaunchError: If a rank failed; what was finished before is in the records.
@@ -56,10 +56,10 @@ class Launcher(Protocol):
 
 
 def choose_device(asked: str | None) -> tuple[Device, int]:
-    """What to run on, and how many there are.
+    """Return the device to run on, and how many there are.
 
     Args:
-        asked: "cuda" or "cpu", or None for the best that is here.
+        asked: "cuda" or "cpu"; None for GPUs where there are some.
 
     Returns:
         The device, and the number of GPUs, or of cores.
@@ -76,14 +76,14 @@ def choose_device(asked: str | None) -> tuple[Device, int]:
         return "cuda", gpus
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         raise InputError(
-            "this PyTorch was built without Gloo, over which CPUs talk",
+            "this PyTorch was built without Gloo, which CPUs need for collectives",
             hint="install PyTorch from pytorch.org or PyPI",
         )
     return "cpu", cores()
 
 
 def check_room(device: Device, ranks: int, count: int, what: str) -> None:
-    """Refuse more processes than this machine has GPUs, or memory, for.
+    """Check that this machine has the GPUs, or the memory, for so many processes.
 
     Args:
         device: Where they would run.
@@ -109,7 +109,7 @@ def check_room(device: Device, ranks: int, count: int, what: str) -> None:
 
 
 def threads_for(device: Device, ranks: int) -> int | None:
-    """Threads of each rank: the cores shared out on CPUs, PyTorch's own choice on GPUs."""
+    """Return the threads of each rank: an equal part of the cores on CPUs, None on GPUs."""
     return max(1, cores() // ranks) if device == "cpu" else None
 
 
@@ -125,28 +125,28 @@ class LocalLauncher:
         """
         self.timeout, self.logs = timeout, logs
 
-    def run(self, order: Order) -> None:
+    def run(self, spec: LaunchSpec) -> None:
         """See `Launcher`."""
         root = self.logs if self.logs is not None else Path(tempfile.gettempdir())
         root.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="scalewise-launch-", dir=root))
-        file = folder / "order.json"
-        file.write_bytes(msgspec.json.encode(order))
-        code, said = self._start(order, file, folder)
+        file = folder / "launch.json"
+        file.write_bytes(msgspec.json.encode(spec))
+        code, said = self._start(spec, file, folder)
         if code == 0:
             shutil.rmtree(folder, ignore_errors=True)
             return
         raise _explained(code, said, folder, self.timeout)
 
-    def _start(self, order: Order, file: Path, folder: Path) -> tuple[int | None, str]:
+    def _start(self, spec: LaunchSpec, file: Path, folder: Path) -> tuple[int | None, str]:
         """Run torchrun; its exit code (None after a time-out) and what it said."""
         output = folder / "torchrun.log"
         with output.open("wb") as stream:
             process = subprocess.Popen(
-                self.command(order, file, folder),
+                self.command(spec, file, folder),
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                env=environment_for(order),
+                env=environment_for(spec),
                 start_new_session=True,
             )
             try:
@@ -159,34 +159,34 @@ class LocalLauncher:
         return code, output.read_text(errors="replace")
 
     @staticmethod
-    def command(order: Order, file: Path, folder: Path) -> list[str]:
+    def command(spec: LaunchSpec, file: Path, folder: Path) -> list[str]:
         """The command that starts the ranks.
 
         Args:
-            order: Says how many.
-            file: Holds the order.
+            spec: Says how many.
+            file: Holds the launch spec.
             folder: For the logs of the ranks.
         """
         return [
             sys.executable, "-m", "torch.distributed.run", "--standalone",
-            "--nproc-per-node", str(order.ranks), "--log-dir", str(folder), "--redirects", "3",
+            "--nproc-per-node", str(spec.ranks), "--log-dir", str(folder), "--redirects", "3",
             "-m", MODULE, str(file),
         ]  # fmt: skip
 
 
-def environment_for(order: Order) -> dict[str, str]:
+def environment_for(spec: LaunchSpec) -> dict[str, str]:
     """The variables that ranks start with."""
     variables = dict(os.environ)
-    if order.threads is not None:
-        variables["OMP_NUM_THREADS"] = str(order.threads)
+    if spec.threads is not None:
+        variables["OMP_NUM_THREADS"] = str(spec.threads)
     # Gloo asks the name service for this host's address, which many laptops and containers lack.
-    if order.device == "cpu" and Path("/sys/class/net/lo").exists():
+    if spec.device == "cpu" and Path("/sys/class/net/lo").exists():
         variables.setdefault("GLOO_SOCKET_IFNAME", "lo")
     return variables
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End torchrun and its ranks, politely at first."""
+    """End torchrun and its ranks: SIGTERM, then SIGKILL after GRACE_SECONDS."""
     if process.poll() is not None:
         return
     with contextlib.suppress(ProcessLookupError):
@@ -200,7 +200,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 class Failure(NamedTuple):
-    """A rank that did not end well, as torchrun reports it."""
+    """A failed rank, as torchrun reports it."""
 
     rank: int
     code: int
@@ -214,8 +214,8 @@ def first_failure(said: str) -> Failure | None:
     """The rank that failed, out of all that ended with it.
 
     torchrun names the first one it noticed, last in its report. But when a rank is killed, its
-    neighbours may be noticed first, because their connections break; and those that torchrun ends
-    itself, by SIGTERM, are nobody's fault.
+    neighbors may be noticed first, because their connections break; and those that torchrun ends
+    itself, by SIGTERM, are not the cause.
 
     Args:
         said: torchrun's output.
@@ -240,7 +240,7 @@ def _explained(code: int | None, said: str, folder: Path, timeout: float | None)
     if failure is None:
         last = said.strip().splitlines()
         return LaunchError(
-            f"torchrun failed with exit code {code}: {last[-1] if last else 'it said nothing'}",
+            f"torchrun failed with exit code {code}: {last[-1] if last else 'no output'}",
             hint=f"see {folder / 'torchrun.log'}",
         )
     log = log_of(folder, failure.rank)
@@ -251,7 +251,7 @@ def _explained(code: int | None, said: str, folder: Path, timeout: float | None)
     why = last_error(log)
     if "out of memory" in why.lower():
         why = "the device ran out of memory"
-    return LaunchError(f"rank {failure.rank} failed: {why}", hint=f"the whole story is in {log}")
+    return LaunchError(f"rank {failure.rank} failed: {why}", hint=f"the full log is {log}")
 
 
 def log_of(folder: Path, rank: int) -> Path:
@@ -267,7 +267,7 @@ def error_in(log: Path) -> str | None:
     """The last line of a log that names an exception; None if none does."""
     for line in reversed(_lines(log)):
         if match := _ERROR.match(line):
-            # Our own sentences need no class in front of them.
+            # Errors of scalewise read as sentences without their class.
             return re.sub(r"^scalewise\.errors\.\w+: ", "", match[1])
     return None
 
@@ -275,7 +275,7 @@ def error_in(log: Path) -> str | None:
 def last_error(log: Path) -> str:
     """The last line of a log that names an exception, else its last line."""
     lines = _lines(log)
-    return error_in(log) or (lines[-1] if lines else "it said nothing")
+    return error_in(log) or (lines[-1] if lines else "no output")
 
 
 def _lines(log: Path) -> list[str]:

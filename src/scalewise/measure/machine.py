@@ -1,10 +1,10 @@
-"""Where was it measured? Devices, versions, and whether anybody else was using the machine.
+"""The machine of a measurement: devices, versions, and other load on it.
 
     environment(device="cpu", accelerator=None, ranks=2).cpu      # "AMD EPYC 7B13"
     idle_warnings()                # () or ("the machine was not idle: ...",)
 
-A measurement on a busy machine says little, so the load is looked at before the first process
-starts, and what was seen goes into the record.
+Other load spoils a measurement, so it is checked before the first process starts and goes into the
+record as a warning.
 """
 
 from __future__ import annotations
@@ -17,72 +17,17 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from scalewise._version import __version__
-from scalewise.measure.job import Device
+from scalewise.records.environment import Environment, accelerator_of
+from scalewise.records.job import Device
 
-BUSY_SHARE = 0.10
-"""Share of the cores that may be busy on a machine that counts as idle."""
+BUSY_FRACTION = 0.10
+"""Fraction of the cores that may be busy on a machine that counts as idle."""
 
 LOOK_SECONDS = 0.5
 """How long to watch."""
 
 LIBRARIES = ("torch", "numpy", "nvidia-ml-py", "triton")
-
-# What drivers call devices -> the catalog's name. NVIDIA and AMD: the product names that
-# nvidia-smi and rocm-smi print, as PyTorch repeats them.
-DEVICES = {
-    "A100-SXM4-40GB": "a100-sxm-40gb",
-    "A100-SXM4-80GB": "a100-sxm-80gb",
-    "V100-SXM2-32GB": "v100-sxm-32gb",
-    "H100 80GB HBM3": "h100-sxm-80gb",
-    "H100 PCIe": "h100-pcie-80gb",
-    "NVIDIA H200": "h200-sxm-141gb",
-    "NVIDIA B200": "b200-sxm-180gb",
-    "NVIDIA GB200": "gb200",
-    "NVIDIA L40S": "l40s",
-    "GeForce RTX 4090": "rtx-4090",
-    "Instinct MI300X": "mi300x",
-    "Instinct MI325X": "mi325x",
-}
-
-
-class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The machine and the software of one launch."""
-
-    device: Device
-    """"cuda" (NVIDIA or ROCm) or "cpu"."""
-    device_name: str
-    """What the driver, or the kernel, calls it."""
-    accelerator: str | None = None
-    """Its name in the catalog, which has the peaks; None where it is not known."""
-    backend: str
-    """Of the collectives: "nccl" or "gloo"."""
-    ranks: int
-    """Processes, one per device."""
-    ranks_per_node: int
-    """Of them on one machine."""
-    threads: int | None = None
-    """Threads of one rank, on CPUs."""
-    host: str
-    """Name of the machine of rank 0."""
-    nodes: list[str] = []
-    """Names of all machines in the order of their ranks, under Slurm; empty elsewhere."""
-    platform: str
-    """Operating system."""
-    cpu: str
-    """Processor."""
-    cores: int
-    """Cores that this process may use."""
-    memory_bytes: int | None = None
-    """Of the host, bytes."""
-    python: str
-    """Version."""
-    scalewise: str
-    """Version."""
-    versions: dict[str, str]
-    """Of the libraries that matter; those not installed are left out."""
 
 
 def environment(
@@ -130,14 +75,6 @@ def environment(
     )
 
 
-def accelerator_of(device_name: str) -> str | None:
-    """The catalog's name for what a driver calls a device; None where nobody knows."""
-    for part, name in DEVICES.items():
-        if part in device_name:
-            return name
-    return None
-
-
 def cores() -> int:
     """Cores that this process may use."""
     try:
@@ -158,7 +95,7 @@ def cpu_name(file: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def memory_bytes() -> int | None:
-    """Memory of this machine, bytes; None where the system does not tell."""
+    """Memory of this machine, bytes; None if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -176,24 +113,24 @@ def _versions() -> dict[str, str]:
 
 
 def idle_warnings(proc: Path = Path("/proc"), *, seconds: float = LOOK_SECONDS) -> tuple[str, ...]:
-    """Say so where somebody else is using the cores or the GPUs.
+    """Return warnings about other load on the cores or the GPUs.
 
     Args:
-        proc: Where Linux tells about processes.
+        proc: Folder of the process information of Linux.
         seconds: How long to watch.
 
     Returns:
-        One sentence for each thing that is busy; one if it cannot be found out.
+        One sentence for each busy resource; one if the load is unknown.
     """
     before = _cpu_times(proc)
     time.sleep(seconds)
     after = _cpu_times(proc)
     said: list[str] = []
     if before is None or after is None or after[1] <= before[1]:
-        said.append("whether the machine was idle could not be found out")
+        said.append("the load of the machine is unknown")
     else:
         share = (after[0] - before[0]) / (after[1] - before[1])
-        if share > BUSY_SHARE:
+        if share > BUSY_FRACTION:
             load = (proc / "loadavg").read_text().split()[0]
             said.append(
                 f"the machine was not idle: {share:.0%} of its cores were busy before the start "
@@ -229,9 +166,9 @@ def _busy_gpus() -> list[str]:
         for index in range(nvml.nvmlDeviceGetCount()):
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             share = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100.0
-            if share > BUSY_SHARE:
+            if share > BUSY_FRACTION:
                 said.append(f"GPU {index} was not idle: {share:.0%} busy before the start")
     except Exception:
-        # No driver, or a device that does not tell.
+        # No driver, or a device that does not report its load.
         return said
     return said

@@ -1,11 +1,11 @@
-"""A job becomes a model spread over the ranks: the order in which the techniques are applied.
+"""Model construction for a job: the order in which parallelization techniques are applied.
 
     trainer = build(job, device)
     loss = trainer.step(tokens, targets)        # forward, backward, optimizer; None without a loss
 
-For each block, one at a time so that no rank ever holds the whole model: draw the weights, split
-them (tensor parallel), mark what is recomputed, compile, shard (data parallel). Pipelines wrap the
-finished stages. Ranks are laid out with tensor parallelism innermost, as Strategy's costs assume.
+Blocks are built one at a time, so that no rank ever holds the whole model: draw the weights, split
+them (tensor parallel), mark recompute, compile, shard (data parallel). Pipelines wrap the finished
+stages. Tensor-parallel ranks are innermost, as the costs of `Strategy` assume.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
+from scalewise.measure.check import stage_bounds
 from scalewise.measure.data_parallel import Sharder, optimizer_of, reducing
-from scalewise.measure.decoder import Decoder, loss_of, materialise
-from scalewise.measure.job import TrainJob, stage_bounds
+from scalewise.measure.decoder import Decoder, loss_of, materialize
 from scalewise.measure.pipeline import Pipeline, plain_loss, stages_of
 from scalewise.measure.recompute import with_recompute
 from scalewise.measure.tensor_parallel import split_block, split_edges
+from scalewise.records.job import TrainJob
 
 
 @dataclass(kw_only=True)
@@ -54,25 +55,25 @@ class Trainer:
         """Take one optimizer step.
 
         Args:
-            inputs: Tokens of this rank, (micro batch x micro steps, sequence).
+            inputs: Tokens of this rank, (micro-batch x micro-batches, sequence).
             targets: The next tokens.
 
         Returns:
             The mean loss over this rank's tokens; None on ranks without the last stage.
         """
         loss = self.gradients(inputs, targets)
-        settle_partial_gradients(self.modules)
+        all_reduce_partial_grads(self.modules)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss
 
     def gradients(self, inputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Forward and backward of all micro steps."""
+        """Forward and backward of all micro-batches."""
         with self._contexts():
             if self.pipeline is not None:
                 return self.pipeline(inputs, targets)
             (module,) = self.modules
-            count = self.job.micro_steps
+            count = self.job.num_microbatches
             total: Tensor | None = None
             pieces = zip(inputs.chunk(count), targets.chunk(count), strict=True)
             for i, (tokens, wanted) in enumerate(pieces):
@@ -95,7 +96,7 @@ class Trainer:
 
     @contextmanager
     def _split_context(self, tokens: Tensor, targets: Tensor) -> Iterator[None]:
-        """Split one micro batch over the context-parallel ranks (GPUs only)."""
+        """Split one micro-batch over the context-parallel ranks (GPUs only)."""
         if self.job.strategy.cp == 1:
             yield
             return
@@ -174,9 +175,9 @@ def build_stage(
     """Build the layers of one stage, with embedding and head where they belong."""
     s = job.strategy
     with torch.device("meta"):
-        decoder = Decoder(job.model, sequence=job.sequence, layers=layers, first=first, last=last)
+        decoder = Decoder(job.model, seq_len=job.seq_len, layers=layers, first=first, last=last)
     for index, block in list(decoder.layers.items()):
-        materialise(block, f"layers.{index}.", device=device, seed=job.seed)
+        materialize(block, f"layers.{index}.", device=device, seed=job.seed)
         if s.tp > 1:
             split_block(block, mesh["tp"], sequence_parallel=s.sequence_parallel)
         block = with_recompute(block, s.recompute)
@@ -186,7 +187,7 @@ def build_stage(
         sharder.block(block)
     for name in ("embedding", "positions", "embedding_norm", "norm", "head"):
         if (edge := getattr(decoder, name)) is not None:
-            materialise(edge, f"{name}.", device=device, seed=job.seed)
+            materialize(edge, f"{name}.", device=device, seed=job.seed)
     decoder.tie()
     if s.tp > 1:
         split_edges(decoder, mesh["tp"], sequence_parallel=s.sequence_parallel)
@@ -194,7 +195,7 @@ def build_stage(
     return sharder.wrap(decoder)
 
 
-def settle_partial_gradients(modules: list[nn.Module]) -> None:
+def all_reduce_partial_grads(modules: list[nn.Module]) -> None:
     """Sum gradients that tensor-parallel ranks hold in parts: norms under sequence parallelism.
 
     An optimizer would do so at every use of such a gradient, three times for AdamW.

@@ -1,10 +1,10 @@
-"""Pipelines: which stages a rank holds, and in which order micro batches pass through them.
+"""Pipeline parallelism: the stages of a rank, and the schedule of micro-batches.
 
     stages_of(rank=1, pp=4, chunks=2, schedule="zbv")      # [1, 6]: ZB-V goes down and up again
     pipeline = Pipeline(job, decoders, mesh["pp"], device)
     loss = pipeline(tokens, targets)
 
-Schedules are those of torch.distributed.pipelining; gradients are averaged over micro batches.
+Schedules are those of torch.distributed.pipelining; gradients are averaged over micro-batches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, schedules
 
 from scalewise.measure.decoder import loss_of
-from scalewise.measure.job import TrainJob
+from scalewise.records.job import TrainJob
 from scalewise.strategy import Schedule
 
 SCHEDULES: dict[Schedule, Any] = {
@@ -55,15 +55,15 @@ class Pipeline:
         self.holds_last = total - 1 in decoders
         self.schedule = SCHEDULES[kind](
             stages[0] if kind in ONE_STAGE else stages,
-            n_microbatches=job.micro_steps,
+            n_microbatches=job.num_microbatches,
             loss_fn=loss_of,
         )
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Run all micro batches.
+        """Run all micro-batches.
 
         Args:
-            inputs: Tokens of this data-parallel rank, all micro batches; used by the first stage.
+            inputs: Tokens of this data-parallel rank, all micro-batches; used by the first stage.
             targets: The next tokens; used by the last stage.
 
         Returns:

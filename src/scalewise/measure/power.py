@@ -1,11 +1,11 @@
-"""Joules that devices have drawn so far, from counters of their own; None where there is none.
+"""Energy counters of devices, in joules; None where a device has none.
 
     counter = device_counter(0) or host_counter()
     before = counter.joules() if counter else None
 
-Counters are read before and after the timed steps, so measuring costs nothing meanwhile. NVIDIA:
-the energy counter of NVML (Volta and newer). AMD: the energy accumulator of amdsmi. CPUs: RAPL,
-where the kernel lets ordinary users read it. A missing counter is None, never zero.
+Counters are read before and after the timed steps, so they add no overhead to them. NVIDIA: the
+energy counter of NVML (Volta and newer). AMD: the energy accumulator of amdsmi. CPUs: RAPL, where
+the kernel lets ordinary users read it. A missing counter is None, never zero.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def device_counter(index: int, *, uuid: str | None = None) -> Counter | None:
 
     Args:
         index: Of the device among those that are visible.
-        uuid: Its UUID, because NVML counts devices that CUDA was told not to see.
+        uuid: Its UUID, because NVML also counts devices that are hidden from CUDA.
     """
     return _nvml(index, uuid) or _amdsmi(index)
 

@@ -1,7 +1,7 @@
-"""What does every rank do first and last, whatever it measures? Join the others, and leave them.
+"""Start and end of every rank: join the process group, and leave it.
 
-    with joined(order) as here:
-        here.device, here.environment, here.warnings
+    with joined(spec) as context:
+        context.device, context.environment, context.warnings
 
 Ranks find each other by the variables that torchrun sets, or `slurm_rank` in its place.
 """
@@ -18,11 +18,12 @@ from typing import NamedTuple, NoReturn
 import torch
 import torch.distributed as dist
 
-from scalewise.measure.machine import Environment, environment
-from scalewise.measure.order import NOTICED, Order
+from scalewise.measure.launch_spec import NOTICED, LaunchSpec
+from scalewise.measure.machine import environment
+from scalewise.records.environment import Environment
 
 
-class Here(NamedTuple):
+class RankContext(NamedTuple):
     """What a rank knows once it has joined."""
 
     device: torch.device
@@ -35,20 +36,20 @@ class Here(NamedTuple):
 
 
 @contextmanager
-def joined(order: Order) -> Iterator[Here]:
-    """Join the other ranks of an order; leave them at the end, also after an error.
+def joined(spec: LaunchSpec) -> Iterator[RankContext]:
+    """Join the process group of a launch; leave it at the end, also after an error.
 
     Args:
-        order: Says on which device, and with how many threads.
+        spec: Says on which device, and with how many threads.
     """
-    device = device_of(order)
+    device = device_of(spec)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    if order.threads is not None:
-        torch.set_num_threads(order.threads)
+    if spec.threads is not None:
+        torch.set_num_threads(spec.threads)
     dist.init_process_group(backend, device_id=device if device.type == "cuda" else None)
     try:
         nodes, warnings = _machines()
-        yield Here(device, environment_of(order, device, backend, nodes), warnings)
+        yield RankContext(device, environment_of(spec, device, backend, nodes), warnings)
     finally:
         dist.destroy_process_group()
 
@@ -65,9 +66,9 @@ def end() -> NoReturn:
     os._exit(0)
 
 
-def device_of(order: Order) -> torch.device:
+def device_of(spec: LaunchSpec) -> torch.device:
     """This rank's device, chosen for everything that follows."""
-    if order.device == "cpu":
+    if spec.device == "cpu":
         return torch.device("cpu")
     # A cluster may show each rank its own GPU alone.
     index = int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count()
@@ -77,12 +78,12 @@ def device_of(order: Order) -> torch.device:
 
 
 def environment_of(
-    order: Order, device: torch.device, backend: str, nodes: list[str]
+    spec: LaunchSpec, device: torch.device, backend: str, nodes: list[str]
 ) -> Environment:
     """The machine and the software, as a rank that has joined sees them.
 
     Args:
-        order: Names the accelerator, if the user did.
+        spec: Names the accelerator, if the user did.
         device: This rank's.
         backend: Of the collectives.
         nodes: Names of the machines, where Slurm gave them.
@@ -97,9 +98,9 @@ def environment_of(
             if version:
                 versions[library] = str(version)
     return environment(
-        device=order.device,
+        device=spec.device,
         device_name=name,
-        accelerator=order.accelerator,
+        accelerator=spec.accelerator,
         backend=backend,
         ranks=dist.get_world_size(),
         ranks_per_node=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),

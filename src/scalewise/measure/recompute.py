@@ -1,4 +1,4 @@
-"""What backward computes again: nothing, the attention core, or whole blocks.
+"""Activation recompute: none, the attention core, or whole blocks.
 
     block = with_recompute(block, "selective")
 
@@ -15,7 +15,7 @@ from scalewise.strategy import Recompute
 
 
 def with_recompute(block: Block, kind: Recompute) -> Block:
-    """The block, told what to keep.
+    """Return the block with recompute applied.
 
     Args:
         block: One layer, before it is sharded.

@@ -1,20 +1,18 @@
-"""How do many machines measure? As one job of Slurm that outlives, and tells of, what goes wrong.
+"""Measurements on a Slurm cluster: one job that runs all launches of a plan.
 
-    plan = Plan.of(orders, asked)
+    plan = Plan.of(specs, asked)
     done = measured(plan, asked, say=print)
-    done.launches, done.left, done.problem        # problem: None, or what to tell the user
+    done.launches, done.left, done.problem        # problem: None, or what to raise
 
-A plan is remembered in a folder beside the records until all of its records are there. Who runs
-the same command again, after a node died, the time was up, somebody else was given the nodes, or
-Ctrl-C, gets exactly the launches that are missing; who runs it while the job is still under way
-waits for that job.
+A plan is kept in a folder beside the records until all of its records are there. The same command
+again, after a node died, the time limit, a preemption or Ctrl-C, runs exactly the launches that are
+missing; while the job is still running, it waits for that job.
 """
 
 from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,103 +21,81 @@ from typing import Any
 
 import msgspec
 
-from scalewise.errors import InputError, ScalewiseError
+from scalewise.errors import ScalewiseError
 from scalewise.measure.launch import LaunchError
-from scalewise.measure.left import Launch, ending, launches_of, missing, read_plan, sentence
-from scalewise.measure.order import Order
-from scalewise.measure.slurm_script import Allocation, sbatch_script, steps_script, wishes
-from scalewise.sweep.submit import (
+from scalewise.measure.launch_spec import LaunchSpec
+from scalewise.measure.missing_launches import (
+    Launch,
+    ending,
+    launches_of,
+    missing,
+    read_plan,
+    sentence,
+)
+from scalewise.measure.slurm_script import Allocation, sbatch_script
+from scalewise.slurm.jobs import Job, JobRun
+from scalewise.slurm.queue import (
     ENDED,
     Entry,
-    Queue,
-    cancel,
-    executor_of,
-    last_words,
-    pause,
-    refused,
+    ending_of,
+    log_tail,
+    poll_sleep,
     require_slurm,
-    state_of,
 )
 
 NO_SLURM = "run it where you run sbatch, or leave --slurm out"
-REFUSED = "check --partition, --nodes and --time; nodes without GPUs need --device cpu"
 AGAIN = "run the same command again: it runs only what is missing"
 
 SETTLE_SECONDS = 10.0
-"""How long after the end of a job its records may take to show up; network file systems cache."""
+"""Longest time from the end of a job until its records can be read, seconds."""
 
 POLL_SECONDS = 5.0
-"""How often to look at most."""
-
-FATES = {
-    "CANCELLED": "was cancelled",
-    "TIMEOUT": "ran into its time limit",
-    "PREEMPTED": "was preempted",
-    "NODE_FAIL": "lost a node",
-    "OUT_OF_MEMORY": "ran out of memory",
-    "BOOT_FAIL": "got a node that did not start",
-}
-"""How jobs end, in Slurm's words and in ours."""
+"""Longest time between two polls, seconds."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Launches that belong together."""
 
     folder: Path
-    """Remembers them until all are in the records."""
+    """Keeps their specs until all are in the records."""
     launches: list[Launch]
     """In the order in which they run."""
 
     @classmethod
-    def of(cls, orders: Sequence[Order], asked: Allocation) -> Plan:
-        """Plan orders, or find the plan of an earlier run that asked for the same.
+    def of(cls, specs: Sequence[LaunchSpec], asked: Allocation) -> Plan:
+        """Plan launches, or find the plan of an earlier run with the same ones.
 
         Args:
-            orders: What to run; ids are kept from the earlier run, if there is one.
-            asked: What to ask of the cluster.
+            specs: The launches; ids are kept from the earlier run, if there is one.
+            asked: Resources.
 
         Raises:
-            InputError: If something does not fit.
+            InputError: If a launch does not fit.
         """
-        contents = [_content(order) for order in orders]
+        contents = [_content(spec) for spec in specs]
         shape = [contents, asked.nodes, asked.ranks_per_node]
         name = hashlib.sha256(msgspec.json.encode(shape, order="sorted")).hexdigest()[:12]
-        folder = Path(orders[0].records).parent / "slurm" / name
+        folder = Path(specs[0].records).parent / "slurm" / name
         old = read_plan(folder)
         kept = [
             old[number] if number in old and _content(old[number]) == contents[number - 1] else new
-            for number, new in enumerate(orders, start=1)
+            for number, new in enumerate(specs, start=1)
         ]
         plan = cls(folder=folder, launches=launches_of(kept))
         asked.check(plan.launches)
         return plan
 
-    @property
-    def job_file(self) -> Path:
-        """Holds the number of the job that is under way."""
-        return self.folder / "job"
-
     def write(self) -> None:
-        """Remember it.
-
-        Raises:
-            InputError: If that is not possible.
-        """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for launch in self.launches:
-                file = self.folder / f"{launch.number}.json"
-                file.write_bytes(msgspec.json.encode(launch.order))
-        except OSError as error:
-            raise InputError(
-                f"the plan cannot be written to {self.folder}: {error.strerror or error}",
-                hint="give a folder that all nodes share with -o",
-            ) from error
+        """Write the specs to the folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for launch in self.launches:
+            file = self.folder / f"{launch.number}.json"
+            file.write_bytes(msgspec.json.encode(launch.spec))
 
 
-def _content(order: Order) -> dict[str, Any]:
-    """An order without what differs each time it is given."""
-    plain: dict[str, Any] = msgspec.to_builtins(order)
+def _content(spec: LaunchSpec) -> dict[str, Any]:
+    """Return a spec without what differs between runs."""
+    plain: dict[str, Any] = msgspec.to_builtins(spec)
     for one in [plain, *plain["planned"]]:
         one.pop("id", None)
         one.pop("warnings", None)
@@ -128,20 +104,20 @@ def _content(order: Order) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """What came of a plan."""
+    """The state of a plan after a run."""
 
     launches: list[Launch]
     """All of it."""
     left: list[Launch]
-    """What is missing."""
+    """Missing launches."""
     failures: list[str]
-    """A sentence for each launch that is missing."""
+    """One sentence for each missing launch."""
     problem: ScalewiseError | None
-    """What is missing, why, and how to go on; None if all is there."""
+    """What is missing, why, and how to continue; None if nothing is."""
 
 
 def script_of(plan: Plan, asked: Allocation) -> str:
-    """The script that sbatch runs as it is; nothing is written or submitted."""
+    """Return a script that sbatch runs as it is; nothing is written or submitted."""
     return sbatch_script(plan.launches, plan.folder, asked)
 
 
@@ -150,107 +126,103 @@ def measured(plan: Plan, asked: Allocation, say: Callable[[str], None]) -> Done:
 
     Args:
         plan: What to run.
-        asked: What to ask of the cluster.
-        say: Told what people should know.
+        asked: Resources.
+        say: Called with messages for the user.
 
     Raises:
-        MissingExtraError: If submitit is not installed.
         InputError: If there is no Slurm, or the plan cannot be written.
-        ScalewiseError: If Slurm refuses the job.
+        ScalewiseError: If sbatch refuses the job.
     """
     require_slurm(NO_SLURM)
-    queue = Queue()
     left = missing(plan.launches)
-    job = _under_way(plan, queue)
     if plan.folder.exists() and len(left) < len(plan.launches):
-        say(f"going on with an earlier run: {sentence(plan.launches, left)}")
-    if left and job is None:
-        plan.write()
-        job = _submit(plan, asked)
-        count = f"{len(left)} launches" if len(left) > 1 else "1 launch"
-        say(f"submitted {count} as Slurm job {job}")
-    if job is not None:
-        try:
-            _wait(job, plan.launches, queue, say)
-        except KeyboardInterrupt:
-            cancel([job])
-            left = missing(plan.launches)
-            say(f"Slurm job {job} was cancelled; {sentence(plan.launches, left)}; {AGAIN}")
-            raise
-    return _done(plan, job)
+        say(f"resumed: {sentence(plan.launches, left)}")
+    run = PlanRun(plan, asked, say)
+    for finished in run.results():
+        for launch in finished:
+            done = len(plan.launches) - len(run.wanted)
+            say(f"{done} of {len(plan.launches)}: {launch.label} is done")
+    return _done(plan, run.number)
 
 
-def _under_way(plan: Plan, queue: Queue) -> str | None:
-    """The job that an earlier run of the same plan submitted, if it lives."""
-    try:
-        job = plan.job_file.read_text().strip()
-    except OSError:
-        return None
-    start = time.monotonic()
-    while (jobs := queue.look()) is None:
-        # Not to know is no reason to submit it twice.
-        pause(start, POLL_SECONDS)
-    entry = jobs.get(job)
-    return job if entry is not None and entry.state != ENDED else None
+class PlanRun(JobRun[Launch]):
+    """The job of one plan; its pieces are launches.
 
-
-def run_steps(file: str) -> None:
-    """What submitit runs inside of the job: the lines that launch.
-
-    Raises:
-        LaunchError: If some are missing at the end, so that Slurm, too, calls the job failed.
+    Args:
+        plan: What to run.
+        asked: Resources.
+        say: Called with messages for the user.
     """
-    if subprocess.run(["bash", file], check=False).returncode:
-        raise LaunchError("some launches are missing")
 
+    what, attempts, array_size, cancels = "measurement", 1, 1, True
+    hint = "check --partition, --nodes and --time; nodes without GPUs need --device cpu"
 
-def _submit(plan: Plan, asked: Allocation) -> str:
-    """Submit the launches; the number of the job."""
-    file = plan.folder / "steps.sh"
-    file.write_text(steps_script(plan.launches, plan.folder, asked), encoding="utf-8")
-    given = wishes(asked) | {
-        # The steps are ours; submitit starts only the script that starts them.
-        "use_srun": False,
-        # It has Slurm warn all steps before the time is up, by a signal that would end them.
-        "additional_parameters": {"signal": "CONT@60"},
-    }
-    try:
-        executor = executor_of(plan.folder, given, NO_SLURM)
-        job: str = executor.submit(run_steps, str(file)).job_id
-    except ScalewiseError:
-        raise
-    except Exception as error:
-        raise refused(error, "measurement", REFUSED) from error
-    plan.job_file.write_text(job)
-    return job
+    def __init__(self, plan: Plan, asked: Allocation, say: Callable[[str], None]) -> None:
+        self.plan, self.asked = plan, asked
+        self.state = ""
+        self.size = -1
+        self.number: str | None = None
+        super().__init__(
+            [str(launch.number) for launch in missing(plan.launches)],
+            plan.folder,
+            say,
+            poll_seconds=POLL_SECONDS,
+            settle_seconds=SETTLE_SECONDS,
+        )
 
+    @property
+    def waiting(self) -> bool:
+        """See `JobRun`; the job uses the folder of the plan until its end."""
+        return bool(self.jobs)
 
-def _wait(job: str, launches: Sequence[Launch], queue: Queue, say: Callable[[str], None]) -> None:
-    """Wait until a job has left the queue, telling what happens."""
-    start = time.monotonic()
-    ended: float | None = None
-    told: str | None = None
-    seen = -1
-    open_ = missing(launches)
-    while True:
-        if (size := _size(launches[0].order.records)) != seen:
-            seen = size
-            left = missing(launches)
-            for launch in (one for one in open_ if one not in left):
-                say(f"{len(launches) - len(left)} of {len(launches)}: {launch.label} is done")
-            open_ = left
-        jobs = queue.look()
-        entry = None if jobs is None else jobs.get(job)
-        if entry is not None and entry.state != ENDED:
-            ended = None
-            if (now := _told(job, entry)) != told:
-                told = now
-                say(now)
-        elif jobs is not None:
-            ended = ended or time.monotonic()
-            if not open_ or time.monotonic() - ended > SETTLE_SECONDS:
-                return
-        pause(start, POLL_SECONDS)
+    def attach(self) -> None:
+        """See `JobRun`; a job that ended is forgotten, because its records speak for it."""
+        super().attach()
+        start = time.monotonic()
+        alive = self.queue.look() if self.jobs else {}
+        while alive is None:
+            # Submitting it twice would be worse than waiting for an answer.
+            poll_sleep(start, self.poll_seconds)
+            alive = self.queue.look()
+        for job in list(self.jobs.values()):
+            if job.number not in alive or alive[job.number].state == ENDED:
+                self.forget(job)
+
+    def _split(self, keys: list[str]) -> list[list[str]]:
+        return [keys]
+
+    def _script(self, jobs: list[Job]) -> str:
+        del jobs
+        self.plan.write()
+        return sbatch_script(self.plan.launches, self.folder, self.asked, alone=False)
+
+    def _collect(self, job: Job) -> tuple[list[Launch], bool]:
+        if self.number != job.number:
+            self.number = job.number
+            count = f"{len(job.keys)} launches" if len(job.keys) > 1 else "1 launch"
+            self.say(f"{count} in Slurm job {job.number}")
+        if (size := _size(self.plan.launches[0].spec.records)) == self.size:
+            return [], False
+        self.size = size
+        left = {str(launch.number) for launch in missing(self.plan.launches)}
+        found = [key for key in self.wanted if key not in left]
+        for key in found:
+            del self.wanted[key]
+        return [self.plan.launches[int(key) - 1] for key in found], False
+
+    def _watch(self, job: Job, entry: Entry) -> None:
+        state = f"is {entry.state.lower()} on {entry.nodes}"
+        if entry.state == "PENDING":
+            state = "is pending" + ("" if entry.reason == "None" else f" ({entry.reason})")
+        if state != self.state:
+            self.state = state
+            self.say(f"Slurm job {job.number} {state}")
+
+    def _give_up(self, job: Job, left: list[str]) -> None:
+        """See `JobRun`; `_done` explains what is missing."""
+
+    def _summary(self) -> str:
+        return f"{sentence(self.plan.launches, missing(self.plan.launches))}; {AGAIN}"
 
 
 def _size(file: str) -> int:
@@ -260,24 +232,17 @@ def _size(file: str) -> int:
         return 0
 
 
-def _told(job: str, entry: Entry) -> str:
-    if entry.state == "PENDING":
-        why = "" if entry.reason == "None" else f" ({entry.reason})"
-        return f"Slurm job {job} waits{why}"
-    return f"Slurm job {job} is {entry.state.lower()} on {entry.nodes}"
-
-
 def _done(plan: Plan, job: str | None) -> Done:
-    """Judge what a plan has come to; forget it if all of it is there."""
+    """Return the state of a plan; its folder is removed if nothing is missing."""
     left = missing(plan.launches)
     if not left:
         shutil.rmtree(plan.folder, ignore_errors=True)
         return Done(launches=plan.launches, left=[], failures=[], problem=None)
-    fate = FATES.get(state_of(job) or "", "") if job else ""
+    state = ending_of(job) if job else None
     failures = [f"{launch.label}: {ending(plan.folder, launch)}" for launch in left]
-    why = f"Slurm job {job} {fate}" if fate else failures[0].partition(": ")[2]
-    if not fate and job and all(not any(plan.folder.glob(f"{x.number}-*")) for x in left):
-        log = plan.folder / f"{job}_0_log.err"
-        why = f"Slurm job {job} ended without starting them, {last_words(log)}"
+    why = f"Slurm job {job} {state}" if state else failures[0].partition(": ")[2]
+    if not state and job and all(not any(plan.folder.glob(f"{x.number}-*")) for x in left):
+        log = plan.folder / f"{job}.err"
+        why = f"Slurm job {job} ended without starting them, {log_tail(log)}"
     problem = LaunchError(f"{sentence(plan.launches, left)}: {why}", hint=AGAIN)
     return Done(launches=plan.launches, left=left, failures=failures, problem=problem)

@@ -1,9 +1,9 @@
-"""How does a process that Slurm started become a rank? It gets the variables that torchrun sets.
+"""A task of srun as a rank: it sets the variables that torchrun would set.
 
-    srun --ntasks=16 python -m scalewise.measure.slurm_rank scalewise.measure.worker order.json
+    srun --ntasks=16 python -m scalewise.measure.slurm_rank scalewise.measure.worker 1.json
 
-Nothing of torch is imported before the machine was looked at: whether somebody else is using it can
-be seen only while its ranks are still quiet.
+torch is imported only after the load of the machine is checked: other load can be told from the
+ranks' own only before they start.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pathlib import Path
 
 import msgspec
 
+from scalewise.measure.launch_spec import NOTICED
 from scalewise.measure.machine import LOOK_SECONDS, cores, idle_warnings
-from scalewise.measure.order import NOTICED
 
 FIRST_PORT, PORTS = 10_000, 20_000
 """Where ranks may meet: below the ports that Linux gives to clients (from 32768)."""
@@ -30,8 +30,8 @@ START_SECONDS = 0.4
 """Time for the interpreters of the other ranks of a machine to start."""
 
 
-class _Wish(msgspec.Struct):
-    """What of an order matters here."""
+class _Options(msgspec.Struct):
+    """The fields of a launch spec that matter here."""
 
     device: str
     threads: int | None = None
@@ -40,12 +40,12 @@ class _Wish(msgspec.Struct):
 def main() -> None:
     """Become a rank, then run a worker in this process."""
     module, file = sys.argv[1:3]
-    wish = msgspec.json.decode(Path(file).read_bytes(), type=_Wish)
+    options = msgspec.json.decode(Path(file).read_bytes(), type=_Options)
     os.environ.update(rank_variables(os.environ))
     local = int(os.environ["LOCAL_WORLD_SIZE"])
-    if wish.device == "cpu":
-        # Each rank of a machine gets its share of the cores, as on a single machine.
-        threads = wish.threads or max(1, cores() // local)
+    if options.device == "cpu":
+        # Each rank of a machine gets an equal part of the cores, as on a single machine.
+        threads = options.threads or max(1, cores() // local)
         os.environ["OMP_NUM_THREADS"] = str(threads)
         if os.environ["MASTER_ADDR"].startswith("127."):
             # All ranks are here; Gloo would ask the name service for this host's address.
@@ -73,7 +73,7 @@ def rank_variables(slurm: Mapping[str, str]) -> dict[str, str]:
         "WORLD_SIZE": slurm["SLURM_STEP_NUM_TASKS"],
         "LOCAL_RANK": slurm["SLURM_LOCALID"],
         "LOCAL_WORLD_SIZE": str(tasks_of(slurm["SLURM_STEP_TASKS_PER_NODE"])[node]),
-        "MASTER_ADDR": slurm.get("MASTER_ADDR") or meeting_host(slurm),
+        "MASTER_ADDR": slurm.get("MASTER_ADDR") or master_addr(slurm),
         "MASTER_PORT": slurm.get("MASTER_PORT") or str(port),
     }
 
@@ -89,7 +89,7 @@ def tasks_of(text: str) -> list[int]:
     return counts
 
 
-def meeting_host(slurm: Mapping[str, str]) -> str:
+def master_addr(slurm: Mapping[str, str]) -> str:
     """Where rank 0 runs: the first node of the step, by its name if others can resolve it.
 
     Where they cannot, it is the address that the step was launched from, which for a batch script

@@ -1,6 +1,6 @@
-"""What every rank of a sweep runs: join the others, time what the plan says, write one record.
+"""Worker of a sweep, on every rank: join the others, time the plan, write one record.
 
-torchrun --standalone --nproc-per-node 2 -m scalewise.measure.sweep_worker order.json
+torchrun --standalone --nproc-per-node 2 -m scalewise.measure.sweep_worker launch.json
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from torch.distributed.elastic.multiprocessing.errors import record as reported
 from scalewise.measure.collective_plan import CollectivePlan
 from scalewise.measure.kernel_plan import KernelPlan
 from scalewise.measure.ranks import end, joined
-from scalewise.measure.records import Record, append, now
-from scalewise.measure.sweeps import SweepOrder
+from scalewise.measure.sweeps import SweepSpec
+from scalewise.records.files import Record, append, now
 
 
 @reported
 def main() -> None:
     """Carry out the order named on the command line."""
-    order = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=SweepOrder)
-    with joined(order) as here:
+    spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=SweepSpec)
+    with joined(spec) as here:
         started = now()
-        results = _carry_out(order, here.device)
+        results = _carry_out(spec, here.device)
         if dist.get_rank() == 0:
             record = Record(
-                kind=order.what,
-                id=order.id,
+                kind=spec.what,
+                id=spec.id,
                 started=started,
                 environment=here.environment,
-                inputs=order.plan,
+                inputs=spec.plan,
                 results=results,
-                warnings=[*order.warnings, *here.warnings],
+                warnings=[*spec.warnings, *here.warnings],
             )
-            append(order.records, record)
+            append(spec.records, record)
         dist.barrier()
 
 
-def _carry_out(order: SweepOrder, device: torch.device) -> dict[str, Any]:
-    if order.what == "collective":
+def _carry_out(spec: SweepSpec, device: torch.device) -> dict[str, Any]:
+    if spec.what == "collective":
         from scalewise.measure.collectives import run_collectives
 
-        return run_collectives(msgspec.convert(order.plan, CollectivePlan), device)
+        return run_collectives(msgspec.convert(spec.plan, CollectivePlan), device)
     from scalewise.measure.kernels import run_kernels
 
-    return run_kernels(msgspec.convert(order.plan, KernelPlan), device)
+    return run_kernels(msgspec.convert(spec.plan, KernelPlan), device)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Tensor and sequence parallelism: which weight is split along which side, through DTensor.
+"""Tensor and sequence parallelism: the split of each weight, through DTensor.
 
     split_block(block, mesh["tp"], sequence_parallel=True)
     split_edges(decoder, mesh["tp"], sequence_parallel=True)
 
-The plan is Megatron's: columns, then rows, so that each half of a block communicates once; with
-sequence parallelism norms and residuals are split over the sequence; without it every rank holds
-and computes them alike, so norms stay ordinary tensors. The logits stay split over the vocabulary,
-and the loss is computed there (`loss_parallel`).
+The plan is Megatron's: columns, then rows, so that each half of a block communicates once. With
+sequence parallelism, norms and residuals are split over the sequence. Without it, every rank holds
+and computes them, so norms stay ordinary tensors. The logits stay split over the vocabulary, and
+the loss is computed there (`loss_parallel`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def split_block(block: Block, mesh: Any, *, sequence_parallel: bool) -> None:
         for name in ("attention_norm", "mlp_norm", "after_attention", "after_mlp"):
             if getattr(block, name) is not None:
                 plan[name] = SequenceParallel()
-    # Every rank has drawn the same weights, so nobody need send any.
+    # Every rank has drawn the same weights, so none are sent.
     parallelize_module(block, mesh, plan, src_data_rank=None)
 
 

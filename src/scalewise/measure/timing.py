@@ -1,9 +1,9 @@
-"""How is one operation timed, on all ranks at once, without wasting an hour on large ones?
+"""Timing of one operation on all ranks at once, within a time budget.
 
     samples = sample(lambda: dist.all_reduce(x), device, iters=20, warmup=3, budget=1.0)
 
-Short operations are repeated within a sample, because clocks and barriers cost microseconds; long
-ones get fewer samples, because their scatter is small. All ranks agree on how many.
+Short operations are repeated within a sample, because clocks and barriers cost microseconds. Long
+ones get fewer samples, because they vary little. All ranks agree on the counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHORTEST_SAMPLE = 1e-3
 FEWEST = 3
 """Samples that even the longest operation gets."""
 
-MOST_REPEATS = 1000
+MAX_REPEATS = 1000
 
 
 def sample(
@@ -49,7 +49,7 @@ def sample(
     for _ in range(max(warmup, 1)):
         first = _timed(operation, device, 1)
     once = _greatest(max(first, 1e-9), device)
-    repeats = int(min(max(SHORTEST_SAMPLE / once, 1.0), MOST_REPEATS))
+    repeats = int(min(max(SHORTEST_SAMPLE / once, 1.0), MAX_REPEATS))
     count = int(min(iters, max(budget / (once * repeats), FEWEST)))
     own = []
     for _ in range(count):
@@ -75,7 +75,7 @@ def _timed(operation: Callable[[], object], device: torch.device, repeats: int) 
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until a GPU has done what it was told."""
+    """Wait until a GPU has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -1,10 +1,10 @@
-"""What do the profiler's traces of a launch say about one of its steps?
+"""Times of one step from the profiler traces of a launch.
 
     times, notes = step_times(["rank0.json.gz", "rank1.json.gz"])
     times["exposed_seconds"]
 
-Traces are read by `scalewise.trace`; here the steps they hold are averaged, so that numbers stand
-beside the step time. A trace that cannot be read costs a sentence, not the measurement.
+`scalewise.trace` reads the traces; here the steps in them are averaged, to be compared with the
+step time. A trace that cannot be read costs a note, not the measurement.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def step_times(files: Sequence[str]) -> tuple[dict[str, Any] | None, list[str]]:
 
     Returns:
         Seconds of one step by part, with "steps" (how many) and "collectives" (of all of them,
-        by collective); None where there is nothing to tell, and then why.
+        by collective); None if there is nothing to report, and then why.
     """
     from scalewise.trace.read import read_trace
 

@@ -1,8 +1,8 @@
-"""One job, run: the loop that takes the time of every step, and what else is read on the way.
+"""Training loop of one job: the time of every step, losses, memory and energy.
 
     result = train(job, device, folder=None)
 
-Steps follow each other as in real training, without barriers; each rank notes when its step ended,
+Steps follow each other as in real training, without barriers. Each rank notes when its step ended,
 counted from a common start. A step of the whole job lasts from the last rank's end to the last
 rank's next end, so that steps add up to the run, whichever rank is behind. Losses stay on the
 device until the end.
@@ -22,9 +22,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from scalewise.measure.data import Source, Synthetic, TextFile, batch, sequences_of
-from scalewise.measure.job import TrainJob
 from scalewise.measure.parallel import Trainer, build
 from scalewise.measure.power import Counter, device_counter, host_counter
+from scalewise.records.job import TrainJob
 
 TRACED_RANKS = 8
 """Ranks that write a profiler trace: enough to see every kind of rank, few enough to store."""
@@ -40,9 +40,9 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
     build_seconds: float
     """Building and spreading the model, on the slowest rank, seconds."""
     parameters_per_rank: int
-    """Weights that the fullest rank keeps between steps: what sharding and splitting leave."""
+    """Weights of the worst rank between steps, after sharding and splitting."""
     peak_memory_bytes: float | None
-    """Of the fullest rank, bytes; see `memory_basis`."""
+    """Of the worst rank, bytes; see `memory_basis`."""
     memory_basis: str
     """"allocator": PyTorch's peak on the device. "rss": growth of the process over its start."""
     energy_joules: float | None = None
@@ -120,15 +120,15 @@ def _batches(job: TrainJob, trainer: Trainer) -> list[tuple[Tensor, Tensor]]:
     """All tokens of this rank, made beforehand: reading them is not what is measured."""
     source: Source = Synthetic(job.model.vocab, job.seed)
     if job.text is not None:
-        source = TextFile(job.text, job.model.vocab, job.seed, job.sequence)
+        source = TextFile(job.text, job.model.vocab, job.seed, job.seq_len)
     mine = sequences_of(
         trainer.data_rank,
         job.strategy.data_parallel,
         micro_batch=job.strategy.micro_batch,
-        micro_steps=job.micro_steps,
+        num_microbatches=job.num_microbatches,
     )
     steps = range(job.steps)
-    return [batch(source, step=step, sequences=mine, length=job.sequence) for step in steps]
+    return [batch(source, step=step, sequences=mine, length=job.seq_len) for step in steps]
 
 
 def _take(trainer: Trainer, tokens: tuple[Tensor, Tensor], device: torch.device) -> Tensor | None:
@@ -228,7 +228,7 @@ class _Memory:
             self.before = _resident("VmRSS")
 
     def peak(self) -> float:
-        """Bytes; 0 where the system does not tell."""
+        """Bytes; 0 if the system does not report it."""
         if self.device.type == "cuda":
             return float(torch.cuda.max_memory_allocated(self.device))
         return max(0.0, _resident("VmHWM") - self.before)

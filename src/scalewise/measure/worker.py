@@ -1,9 +1,9 @@
-"""What every rank runs: join the others, train one job after the other, write the records.
+"""Worker of training jobs, on every rank: join the others, train, write the records.
 
-    torchrun --standalone --nproc-per-node 2 -m scalewise.measure.worker order.json
+    torchrun --standalone --nproc-per-node 2 -m scalewise.measure.worker launch.json
 
-Rank 0 adds each record to its file as soon as the job is done, so that whatever happens to a later
-job, or to the process that started this one, finished work is kept.
+Rank 0 adds each record to its file as soon as the job is done, so finished jobs are kept whatever
+happens to later ones or to the process that started this one.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ import msgspec
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record as reported
 
-from scalewise.measure.job import TrainJob, inputs_of
-from scalewise.measure.machine import Environment
-from scalewise.measure.order import Order, Planned
-from scalewise.measure.ranks import Here, end, joined
-from scalewise.measure.records import Record, append, now
+from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
+from scalewise.measure.ranks import RankContext, end, joined
 from scalewise.measure.traced import step_times
 from scalewise.measure.train import TrainResult, train
+from scalewise.records.environment import Environment
+from scalewise.records.files import Record, append, now
+from scalewise.records.job import TrainJob, inputs_of
 
 
 @reported
 def main() -> None:
-    """Carry out the order named on the command line."""
-    order = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Order)
-    with joined(order) as here:
-        for planned in order.planned:
-            _carry_out(order, planned, here)
+    """Run the launch spec named on the command line."""
+    spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=LaunchSpec)
+    with joined(spec) as here:
+        for planned in spec.planned:
+            _carry_out(spec, planned, here)
 
 
-def _carry_out(order: Order, planned: Planned, here: Here) -> None:
+def _carry_out(spec: LaunchSpec, planned: PlannedJob, here: RankContext) -> None:
     started = now()
-    folder = Path(order.records).parent / "traces" / planned.id
+    folder = Path(spec.records).parent / "traces" / planned.id
     result = train(planned.job, here.device, folder=folder)
     if dist.get_rank() == 0:
         notes: list[str] = []
         if result.traces:
             times, notes = step_times(result.traces)
             result = msgspec.structs.replace(result, trace=times)
-        append(order.records, _record(planned, started, here, result, notes))
-    # Nobody goes on, or ends, before the record is on the disk.
+        append(spec.records, _record(planned, started, here, result, notes))
+    # All ranks wait until the record is on the disk.
     dist.barrier()
 
 
 def _record(
-    planned: Planned, started: str, here: Here, result: TrainResult, notes: list[str]
+    planned: PlannedJob, started: str, here: RankContext, result: TrainResult, notes: list[str]
 ) -> Record:
-    doubtful = doubts(planned.job, here.environment)
+    doubtful = job_warnings(planned.job, here.environment)
     return Record(
         kind="train",
         id=planned.id,
@@ -63,7 +63,7 @@ def _record(
     )
 
 
-def doubts(job: TrainJob, where: Environment) -> list[str]:
+def job_warnings(job: TrainJob, where: Environment) -> list[str]:
     """What about a job itself should make a reader careful.
 
     Args:

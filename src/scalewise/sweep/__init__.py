@@ -1,4 +1,4 @@
-"""Many independent points: computed once, kept on disk, on one core, on all of them, or on Slurm.
+"""Sweeps of independent points: computed once, stored, on one core, all cores, or Slurm.
 
-Knows nothing of training: a task is any frozen struct, a point is what a function makes of it.
+Nothing here knows of training: a task is any frozen struct, a point is the result of a function.
 """

@@ -1,15 +1,18 @@
-"""What happens inside of a job of a cluster? A chunk of tasks becomes one file of results.
+"""A chunk of tasks inside of a Slurm job: one file of tasks becomes one file of results.
 
-    run_chunk("/shared/chunk.results", work, tasks, cpus=4)      # in the job
+    python -m scalewise.sweep.chunks /shared/chunk.tasks         # in the job
     read_results(Path("/shared/chunk.results"))                  # where it was submitted
 
-The file is replaced as a whole every few seconds, so that whoever reads it never sees half of one,
+The file of results is replaced as a whole every few seconds, so that readers never see half of one,
 and a job that is killed leaves what it had.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
+import signal
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,27 +24,27 @@ from scalewise.sweep.store import Record
 from scalewise.sweep.work import Keyed, Outcome, Work, compute_elsewhere, record_of
 
 SAVE_SECONDS = 10.0
-"""How often a job writes down what it has, in case it is killed."""
+"""Seconds between two writes of unfinished results, in case the job is killed."""
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a job writes down."""
+    """The content of a file of results."""
 
     records: list[Record]
     """Finished points."""
     failures: list[Outcome]
-    """Tasks that failed, and why."""
+    """Tasks that failed, with the reason."""
     complete: bool
-    """Whether that is all of the chunk."""
+    """Whether these are all tasks of the chunk."""
 
 
 def run_chunk(path: str, work: Work, tasks: Sequence[Keyed], cpus: int) -> None:
-    """Compute a chunk inside of a job, leaving one file.
+    """Compute a chunk and write its results to one file.
 
     Args:
         path: The file.
-        work: What to do.
-        tasks: What to do it to.
+        work: Function of the sweep.
+        tasks: Tasks of the chunk.
         cpus: Processes to use.
     """
     named = dict(tasks)
@@ -68,7 +71,7 @@ def run_chunk(path: str, work: Work, tasks: Sequence[Keyed], cpus: int) -> None:
 
 
 def write_results(path: Path, results: Results) -> None:
-    """Write so that nobody ever reads half of it."""
+    """Replace a file of results as a whole."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with beside.open("wb") as file:
         file.write(msgspec.msgpack.encode(results))
@@ -78,8 +81,21 @@ def write_results(path: Path, results: Results) -> None:
 
 
 def read_results(path: Path) -> Results | None:
-    """Read what a job left; nothing if it left nothing, or nothing that can be read."""
+    """Read a file of results; None if there is none, or it cannot be read."""
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=Results)
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def main() -> None:
+    """Compute the chunk that the command line names."""
+    # Time limits and scancel arrive as SIGTERM: leave in order, so that results are written.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    file = Path(sys.argv[1])
+    work, tasks, cpus = pickle.loads(file.read_bytes())
+    run_chunk(str(file.with_suffix(".results")), work, tasks, cpus)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,12 +1,11 @@
-"""Is a result that was computed earlier still what would be computed now?
+"""Names of points: a hash of the function, its task, the physics and the catalog.
 
     fingerprint(price)                      # changes with the physics, the catalog, the function
     key_of("scalewise.explore.price", task, fingerprint(price))
 
-A point is named by who computed it (the function), from what (the task), and by which physics and
-constants (the fingerprint). Whatever could change a number changes the name, so a store never
-answers with a stale one. A task that names a file outside of the catalog should carry what is in
-that file instead of its path, because only the path would enter the name.
+Everything that could change a result changes the name of its point, so a store never returns a
+stale one. A task that names a file outside of the catalog should hold the content of that file
+instead of its path, because only the path would enter the name.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How are tasks computed on this machine? One after the other, or on several cores.
+"""Sweeps on this machine: one task after the other, or on several cores.
 
     for outcomes in computed(work, tasks, jobs=4): ...
 
-Workers are started afresh ("spawn", which is safe beside threads and works everywhere): 0.3 s until
-the first result where the function needs NumPy. Handing over a task costs 0.2 ms, so quick tasks
-travel in chunks of about a tenth of a second, which is also all that a killed worker can lose.
+Workers are spawned, which is safe with threads and works everywhere: 0.3 s until the first result
+where the function needs NumPy. Sending a task costs 0.2 ms, so quick tasks travel in chunks of
+about 0.1 s, which is also all that a killed worker can lose.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHUNK_SECONDS = 0.1
 """How long a chunk should take."""
 
 AHEAD = 2
-"""Chunks under way per worker: one that runs, one that waits, so that nobody idles."""
+"""Chunks under way per worker: one that runs, one that waits, so that no worker idles."""
 
 
 def computed(work: Work, tasks: Sequence[Keyed], *, jobs: int) -> Outcomes:

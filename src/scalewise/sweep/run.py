@@ -1,12 +1,11 @@
-"""How is a list of independent tasks computed, once each, wherever there is room?
+"""Sweeps: a list of independent tasks, each computed once, on this machine or on Slurm.
 
     for index, price in run(tasks, price_of, result_type=Price, store="sweep.db", jobs=8):
         ...
     run_all(tasks, price_of, result_type=Price, slurm=SlurmOptions(partition="cpu"), store="s.db")
 
-What the store knows comes at once and is never computed again; what is new is kept as it gets
-ready. So an interrupted sweep is resumed by running it again, and two sweeps that share a store
-share the points they have in common.
+Stored results come first and are never computed again; new ones are stored as they are ready. An
+interrupted sweep is resumed by running it again, and sweeps that share a store share their points.
 """
 
 from __future__ import annotations
@@ -83,8 +82,8 @@ def run(
         tasks=listed, work=Work.of(function), result_type=result_type, progress=progress, say=say
     )
     if slurm is not None:
+        from scalewise.slurm.queue import require_slurm
         from scalewise.sweep.slurm import NO_SLURM
-        from scalewise.sweep.submit import require_slurm
 
         if sweep.work.name.startswith("__main__."):
             raise InputError(
@@ -160,7 +159,7 @@ class _Sweep(Generic[R]):
             if opened is not None and slurm is None:
                 self.say(
                     f"{self.done} of {len(self.tasks)} results are in {opened.path}: run the same "
-                    "again to go on from there"
+                    "again to resume"
                 )
             raise
         finally:
@@ -174,10 +173,10 @@ class _Sweep(Generic[R]):
         if slurm is None:
             source = computed(self.work, pending, jobs=jobs)
         else:
-            from scalewise.sweep.slurm import computed_on_slurm
+            from scalewise.sweep.slurm import ChunkRun
 
             assert store is not None
-            source = computed_on_slurm(self.work, pending, store, slurm, self.say)
+            source = ChunkRun(self.work, pending, store, slurm, self.say).results()
         # Results of jobs are kept before their job is forgotten, which only `slurm` can do in time.
         keeping = store if slurm is None else None
         # Closed whatever happens, so that workers end with the sweep.

@@ -1,13 +1,13 @@
-"""Where do results live between runs? In one SQLite file that survives kills, crashes and sharing.
+"""Store of results: one SQLite file that survives kills, crashes and sharing.
 
     with Store("sweep.db") as store:
         store.put([Record(key=key, function="m.price", fingerprint=f, task=json, result=data)])
         store.get([key])                  # {key: data}
         print(store.describe())
 
-Every `put` is one transaction: a process that is killed loses what it was computing, nothing else.
-Several processes, and several sweeps, may share a file. A damaged file is set aside and a new one
-begun, because results can be computed again and a stopped sweep helps nobody.
+Every `put` is one transaction: a process that is killed loses only what it was computing. Several
+processes, and several sweeps, may share a file. A damaged file is set aside and a new one begun,
+because results can be computed again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from scalewise.units import format_bytes
 T = TypeVar("T")
 
 APPLICATION = 0x5CA1E515
-"""SQLite's `application_id` of our files: tells a store from other programs' databases."""
+"""SQLite's `application_id` of stores, which other programs' databases do not have."""
 
 SCHEMA = 1
 """SQLite's `user_version`: rises when an older scalewise could not read the tables."""
@@ -50,7 +50,6 @@ CREATE TABLE IF NOT EXISTS points (
     key TEXT PRIMARY KEY, function TEXT NOT NULL, fingerprint TEXT NOT NULL,
     version TEXT NOT NULL, task BLOB NOT NULL, result BLOB NOT NULL, made REAL NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS jobs (chunk TEXT PRIMARY KEY, job BLOB NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -209,25 +208,6 @@ class Store:
         query = "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?, ?)"
         self._write(lambda c: c.executemany(query, rows))
 
-    def jobs(self) -> dict[str, bytes]:
-        """What was remembered about jobs under way, by the name of their chunk."""
-        return dict(self._rows("SELECT chunk, job FROM jobs"))
-
-    def remember(self, jobs: dict[str, bytes | None]) -> None:
-        """Remember jobs under way, or forget those given as None.
-
-        Raises:
-            StoreError: If it cannot be written.
-        """
-        kept = [(chunk, job) for chunk, job in jobs.items() if job is not None]
-        gone = [(chunk,) for chunk, job in jobs.items() if job is None]
-
-        def write(connection: sqlite3.Connection) -> None:
-            connection.executemany("INSERT OR REPLACE INTO jobs VALUES (?, ?)", kept)
-            connection.executemany("DELETE FROM jobs WHERE chunk = ?", gone)
-
-        self._write(write)
-
     def describe(self) -> str:
         """Say to people what is in here: points, functions, versions, size."""
         query = (
@@ -235,7 +215,6 @@ class Store:
             "GROUP BY function, version, fingerprint"
         )
         groups = self._rows(query)
-        jobs = len(self.jobs())
         total = sum(row[3] for row in groups)
         try:
             size = format_bytes(self.path.stat().st_size)
@@ -247,8 +226,6 @@ class Store:
             lines.append(
                 f"  {count} of {function}, scalewise {version}, physics {print_}, last on {day}"
             )
-        if jobs:
-            lines.append(f"  {jobs} jobs under way when it was last used")
         return "\n".join(lines)
 
     def _rows(self, query: str, given: Sequence[Any] = ()) -> list[Any]:
@@ -309,9 +286,9 @@ class Store:
         raise AssertionError
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Check that it is a sound store of ours, and make the tables of a new one."""
-        # In this order, as another process may be making the same store: it marks the file as ours
-        # before it makes tables, and says which version they are when all are there.
+        """Check that the file is a sound store, and make the tables of a new one."""
+        # In this order, as another process may be making the same store: it marks the file first,
+        # then makes the tables, and states their version when all are there.
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (schema,) = connection.execute("PRAGMA user_version").fetchone()

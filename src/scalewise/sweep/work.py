@@ -1,10 +1,9 @@
-"""What does a worker do, wherever it runs? Compute tasks; let none take others down.
+"""Work of a sweep in any process: compute tasks, and turn errors into outcomes.
 
     work = Work.of(price)
     outcomes = compute(work, [(key, task), ...])       # one Outcome per task
 
-Results leave a worker encoded, so that what is printed today and what is read from a store
-tomorrow went through the same bytes.
+Results leave a worker encoded, so that a printed result and a stored one are the same bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Why a task has no result."""
 
     kind: Literal["input", "failed", "bug"]
-    """Wrong input, something that failed, or an exception that nobody foresaw."""
+    """Wrong input, something that failed, or an unexpected exception."""
     message: str
     """One sentence."""
     hint: str | None = None

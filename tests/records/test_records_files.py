@@ -8,13 +8,13 @@ import pytest
 
 from measure_jobs import record
 from scalewise.errors import InputError
-from scalewise.measure.records import append, file_of, merge, new_id, read_records
+from scalewise.records.files import append, file_of, merge, new_id, read_records
 
 ENDLESS = """
 import sys
 sys.path.insert(0, {tests!r})
 from measure_jobs import record
-from scalewise.measure.records import append
+from scalewise.records.files import append
 n = 0
 while True:
     append({file!r}, record(id=str(n), results={{"losses": [5.0] * 20000}}))
@@ -45,7 +45,7 @@ def test_a_torn_line_costs_only_itself(tmp_path, share):
     found = read_records(file)
     assert [r.id for r in found.records] == ["a"]
     assert found.notes == [
-        f"{file} line 2 was skipped: it is torn, as by a crash while it was written"
+        f"{file} line 2 was skipped: it is truncated, as by a crash during a write"
     ]
     append(file, record(id="c"))
     found = read_records(file)

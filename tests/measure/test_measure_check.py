@@ -3,8 +3,9 @@ import pytest
 
 from measure_jobs import SMALL, TIED, job
 from scalewise.errors import InputError
-from scalewise.measure.job import check_job, check_precision, inputs_of, job_of
+from scalewise.measure.check import check_job
 from scalewise.model import load_model
+from scalewise.records.job import check_precision, inputs_of, job_of
 
 
 @pytest.mark.parametrize(
@@ -18,21 +19,21 @@ from scalewise.model import load_model
         (job("ddp2-mb4-reducebf16"), "reducebf16 with ddp cannot be measured on CPUs"),
         (job("tp3-mb8"), "tp = 3 does not divide heads = 4 of small"),
         (job("tp4-mb8"), "tp = 4 does not divide kv_heads = 2 of small"),
-        (job("tp2-mb8", sequence=33), "tp = 2 does not divide sequence = 33"),
+        (job("tp2-mb8", seq_len=33), "tp = 2 does not divide seq_len = 33"),
         (job("pp8-mb1"), r"8 pipeline stages \(pp 8 x 1 chunks\) are more than the 4 layers"),
         (job("pp4-zbv-mb1"), r"8 pipeline stages \(pp 4 x 2 chunks\)"),
         (job("pp2-mb2", model=TIED), "tied ties head and embedding"),
-        (job("pp2-mb8"), "1 micro batches are fewer than 2 pipeline stages"),
+        (job("pp2-mb8"), "1 micro-batches are fewer than 2 pipeline stages"),
         (job("pp2-v2-gpipe-mb2"), "schedule gpipe has one chunk per rank, not 2"),
-        (job("pp2-v2-mb1", global_batch=5), "5 micro batches do not fall into 2 equal rounds"),
+        (job("pp2-v2-mb1", global_batch=5), "5 micro-batches do not fall into 2 equal rounds"),
         (job("pp2-zbv-mb2", compile=True), "schedule zbv cannot be compiled"),
         (job("fsdp2-pp2-zbv-mb1"), "schedule zbv cannot be measured with FSDP that frees"),
         (job("ddp2-mb3"), "global_batch = 8 is not a multiple of micro_batch 3"),
         (job("ddp1", model=load_model("mixtral-8x7b")), "mixtral-8x7b has experts"),
         (job("ddp1", model=load_model("bloom-7b1")), "bloom-7b1 has ALiBi positions"),
-        (job("ddp1-mb8", model=load_model("mistral-7b-v0.1"), sequence=8192),
+        (job("ddp1-mb8", model=load_model("mistral-7b-v0.1"), seq_len=8192),
          "attends within a window of 4096, shorter than the sequence of 8192"),
-        (job("ddp1-mb8", model=load_model("gpt2"), sequence=2048), "has 1024 learned positions"),
+        (job("ddp1-mb8", model=load_model("gpt2"), seq_len=2048), "has 1024 learned positions"),
         (job("tp2-mb8", model=load_model("qwen3-8b")), "which the tensor-parallel plan does not"),
         (job("ddp1-mb8", text="/no/such/file"), "there is no text file /no/such/file"),
     ],
@@ -46,7 +47,7 @@ def test_gpus_can_do_more_and_less():
     check_job(job("cp2-mb8"), "cuda")
     check_job(job("ddp2-mb4-reducebf16"), "cuda")
     check_job(job("fsdp2-mb4-nodpoverlap"), "cpu")
-    with pytest.raises(InputError, match="FSDP on GPUs always gathers ahead"):
+    with pytest.raises(InputError, match="FSDP on GPUs always prefetches"):
         check_job(job("fsdp2-mb4-nodpoverlap"), "cuda")
     with pytest.raises(InputError, match="cp = 2 can be measured with fsdp alone"):
         check_job(job("ddp2-cp2-mb4"), "cuda")
@@ -78,5 +79,5 @@ def test_unreadable_inputs_are_refused():
 
 def test_derived_sizes():
     case = job("fsdp2-pp2-v2-mb1", model=SMALL)
-    assert (case.ranks, case.micro_steps, case.tokens_per_step, case.chunks) == (4, 4, 256, 2)
+    assert (case.ranks, case.num_microbatches, case.tokens_per_step, case.chunks) == (4, 4, 256, 2)
     assert job("pp2-zbv-mb2").chunks == 2

@@ -1,135 +1,17 @@
-"""What one launch trains: model, strategy, workload and how long, checked before anything starts.
+"""Checks of a training job against what PyTorch and the device can run.
 
-    job = TrainJob(model=load_model("tiny"), strategy=parse_strategy("fsdp2"), sequence=256,
-                   global_batch=2, precision="fp32", steps=20, warmup=5)
-    check_job(job, device="cpu")            # a sentence where PyTorch or the device cannot
+    check_job(job, device="cpu")            # InputError: tp = 3 does not divide heads = 4 of tiny
 
-A job is plain data: it travels to the ranks as JSON, and into the record as the inputs.
+Everything is checked before the first process starts.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, get_args
 
-import msgspec
-
-from scalewise.errors import InputError, did_you_mean
-from scalewise.model import Model
-from scalewise.strategy import Strategy, parse_strategy
-from scalewise.workload import Workload
-
-Precision = Literal["fp32", "bf16"]
-Device = Literal["cuda", "cpu"]
-"""As PyTorch says it: ROCm devices are "cuda" too."""
-
-Optimizer = Literal["adamw", "sgd"]
-
-PRECISIONS: tuple[str, ...] = get_args(Precision)
-
-
-class TrainJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A training run of a few steps, whose purpose is its speed."""
-
-    model: Model
-    """What is trained."""
-    strategy: Strategy
-    """How it is split; its product is the number of ranks."""
-    sequence: int
-    """Tokens per sequence."""
-    global_batch: int
-    """Sequences per optimizer step, over all ranks."""
-    precision: Precision = "bf16"
-    """Of the matrix products; master weights, gradients' sums and optimizer stay in fp32."""
-    steps: int
-    """Optimizer steps in all, warm-up included."""
-    warmup: int
-    """First steps that are kept in the record but not in the statistics."""
-    trace_steps: int = 0
-    """Further steps, after the timed ones, that run under the profiler; 0 for none."""
-    compile: bool = False
-    """Whether blocks go through torch.compile."""
-    optimizer: Optimizer = "adamw"
-    """AdamW as in practice; plain SGD shows a wrong scale of gradients, which AdamW hides."""
-    learning_rate: float = 3e-4
-    """Of every step."""
-    seed: int = 0
-    """Of weights and synthetic tokens."""
-    text: str | None = None
-    """A file whose bytes are the tokens; None for synthetic ones."""
-
-    def __post_init__(self) -> None:
-        for field in ("sequence", "global_batch", "steps"):
-            if getattr(self, field) < 1:
-                raise InputError(
-                    f"{field} = {getattr(self, field)} must be at least 1",
-                    hint="leave it out for what suits the device",
-                )
-        for field in ("warmup", "trace_steps", "seed"):
-            if getattr(self, field) < 0:
-                raise InputError(f"{field} = {getattr(self, field)} must not be negative")
-        if self.warmup >= self.steps:
-            raise InputError(
-                f"warmup = {self.warmup} leaves none of {self.steps} steps to measure",
-                hint="raise --steps, or lower --warmup",
-            )
-
-    @property
-    def ranks(self) -> int:
-        """Processes, one per device."""
-        return self.strategy.accelerators
-
-    @property
-    def micro_steps(self) -> int:
-        """Micro steps per optimizer step and data-parallel rank."""
-        return self.strategy.micro_steps(
-            Workload(sequence=self.sequence, global_batch=self.global_batch)
-        )
-
-    @property
-    def tokens_per_step(self) -> int:
-        """Tokens that one optimizer step consumes."""
-        return self.sequence * self.global_batch
-
-    @property
-    def chunks(self) -> int:
-        """Model chunks per pipeline rank; ZB-V always has two."""
-        s = self.strategy
-        return 2 if s.pp > 1 and s.schedule == "zbv" else s.virtual_stages
-
-
-def inputs_of(job: TrainJob) -> dict[str, Any]:
-    """A job as a record keeps it: plain types, and the strategy in its one spelling."""
-    plain: dict[str, Any] = msgspec.to_builtins(job)
-    plain["strategy"] = str(job.strategy)
-    return plain
-
-
-def job_of(inputs: dict[str, Any]) -> TrainJob:
-    """The job that a record of kind "train" was made from.
-
-    Raises:
-        InputError: If it cannot be read.
-    """
-    try:
-        strategy = msgspec.to_builtins(parse_strategy(str(inputs["strategy"])))
-        return msgspec.convert({**inputs, "strategy": strategy}, TrainJob)
-    except (KeyError, msgspec.ValidationError) as error:
-        raise InputError(f"the inputs of a record cannot be read: {error}") from error
-
-
-def check_precision(word: str) -> Precision:
-    """Read the name of a precision that can be measured.
-
-    Raises:
-        InputError: If it is another.
-    """
-    for known in get_args(Precision):
-        if word.lower() == known:
-            found: Precision = known
-            return found
-    hint = did_you_mean(word.lower(), PRECISIONS)
-    raise InputError(f"precision {word[:40]!r} cannot be measured here", hint=hint)
+from scalewise.errors import InputError
+from scalewise.records.job import PRECISIONS, Device, TrainJob
+from scalewise.strategy import Strategy
 
 
 def check_job(job: TrainJob, device: Device) -> None:
@@ -150,7 +32,7 @@ def check_job(job: TrainJob, device: Device) -> None:
         _check_pipeline(job)
     if job.text is not None and not Path(job.text).is_file():
         raise InputError(f"there is no text file {job.text}", hint="leave --text out")
-    job.micro_steps  # noqa: B018 - refuses a batch that does not divide
+    job.num_microbatches  # noqa: B018 - refuses a batch that does not divide
 
 
 def _check_model(job: TrainJob) -> None:
@@ -164,19 +46,19 @@ def _check_model(job: TrainJob) -> None:
     for what, needed in absent.items():
         if needed:
             raise InputError(
-                f"{model.name} has {what}, which the decoder that is trained here has not",
+                f"{model.name} has {what}, which the decoder of `measure` does not support",
                 hint="take a dense Llama-like model of the same size",
             )
-    if model.window is not None and model.window < job.sequence:
+    if model.window is not None and model.window < job.seq_len:
         raise InputError(
             f"{model.name} attends within a window of {model.window}, shorter than the sequence "
-            f"of {job.sequence}: the fused kernel used here has no window",
+            f"of {job.seq_len}: the fused kernel used here has no window",
             hint=f"use --seq {model.window} or less",
         )
-    if model.positions == "learned" and job.sequence > model.max_positions:
+    if model.positions == "learned" and job.seq_len > model.max_positions:
         raise InputError(
             f"{model.name} has {model.max_positions} learned positions, fewer than the sequence "
-            f"of {job.sequence}",
+            f"of {job.seq_len}",
             hint=f"use --seq {model.max_positions} or less",
         )
 
@@ -189,8 +71,8 @@ def _check_degrees(job: TrainJob, device: Device) -> None:
             "for them",
             hint="measure it on GPUs, or leave the cp token out",
         )
-    if s.cp > 1 and (s.pp > 1 or job.sequence % (2 * s.cp)):
-        why = "a pipeline" if s.pp > 1 else f"a sequence of {job.sequence}"
+    if s.cp > 1 and (s.pp > 1 or job.seq_len % (2 * s.cp)):
+        why = "a pipeline" if s.pp > 1 else f"a sequence of {job.seq_len}"
         raise InputError(
             f"cp = {s.cp} cannot be measured together with {why}",
             hint="context parallelism needs pp = 1 and a sequence that 2 x cp divides",
@@ -201,11 +83,13 @@ def _check_degrees(job: TrainJob, device: Device) -> None:
             hint=f"use fsdp{s.data_parallel}-cp{s.cp}",
         )
     if s.ep > 1:
-        raise InputError(f"ep = {s.ep} needs experts, which the decoder has not")
+        raise InputError(
+            f"ep = {s.ep} needs experts, which the decoder of `measure` does not support"
+        )
     if s.sharding == "zero2":
         raise InputError(
             "zero2 cannot be measured: PyTorch shards gradients only together with parameters",
-            hint=f"fsdp{s.dp_shard}-noreshard gathers parameters once and comes closest",
+            hint=f"fsdp{s.dp_shard}-noreshard all-gathers parameters once and is the closest",
         )
     if s.sharding == "zero1" and (s.dp_replicate > 1 or s.tp > 1 or s.pp > 1):
         raise InputError(
@@ -224,7 +108,7 @@ def _check_degrees(job: TrainJob, device: Device) -> None:
         )
     if s.sharding == "zero3" and s.dp_shard > 1 and device == "cuda" and not _prefetches(s):
         raise InputError(
-            "FSDP on GPUs always gathers ahead: pf0 and nodpoverlap cannot be measured",
+            "FSDP on GPUs always prefetches: pf0 and nodpoverlap cannot be measured",
             hint="leave the token out",
         )
 
@@ -238,12 +122,12 @@ def _check_tensor_parallel(job: TrainJob) -> None:
     divided = {"heads": model.heads, "kv_heads": model.kv_heads, "ffn": model.ffn,
                "vocab": model.vocab}  # fmt: skip
     if job.strategy.sequence_parallel:
-        divided["sequence"] = job.sequence
+        divided["seq_len"] = job.seq_len
     for field, value in divided.items():
         if value % tp:
             raise InputError(
                 f"tp = {tp} does not divide {field} = {value} of {model.name}",
-                hint="each tensor-parallel rank holds the same share",
+                hint="each tensor-parallel rank holds an equal part",
             )
     absent = {
         "norms of queries and keys": model.qk_norm,
@@ -280,7 +164,12 @@ def _check_pipeline(job: TrainJob) -> None:
             f"{model.name} ties head and embedding, which lie on different pipeline stages",
             hint="take a model with tied = false",
         )
-    if s.schedule in ("zbh1", "zbv") and s.sharding == "zero3" and s.dp_shard > 1 and s.reshard:
+    if (
+        s.schedule in ("zbh1", "zbv")
+        and s.sharding == "zero3"
+        and s.dp_shard > 1
+        and s.reshard_after_forward
+    ):
         raise InputError(
             f"schedule {s.schedule} cannot be measured with FSDP that frees its parameters: "
             "PyTorch then loses gradients where it splits backward",
@@ -291,16 +180,16 @@ def _check_pipeline(job: TrainJob) -> None:
             f"schedule {s.schedule} cannot be compiled: PyTorch splits its backward in eager mode",
             hint="leave --compile out, or take 1f1b or interleaved",
         )
-    count = job.micro_steps
+    count = job.num_microbatches
     if s.schedule == "1f1b" and count < s.pp:
         raise InputError(
-            f"{count} micro batches are fewer than {s.pp} pipeline stages",
+            f"{count} micro-batches are fewer than {s.pp} pipeline stages",
             hint=f"use a --batch of at least {s.pp * s.micro_batch * s.data_parallel}",
         )
     rounds = max(1, count // s.pp)
     if s.schedule in ("interleaved", "zbh1") and count % rounds:
         raise InputError(
-            f"{count} micro batches do not fall into {rounds} equal rounds of {s.pp} stages",
+            f"{count} micro-batches do not fall into {rounds} equal rounds of {s.pp} stages",
             hint=f"use a --batch that is a multiple of {s.pp * s.micro_batch * s.data_parallel}",
         )
 

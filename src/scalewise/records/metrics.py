@@ -1,11 +1,11 @@
-"""What do the samples say? Speed, utilisation, communication, power and memory of a measured job.
+"""Metrics of a measured job: throughput, MFU, communication, power, memory.
 
-    summary = summarise(records)                # launches of one job
+    summary = summarize(records)                # repeats of one job
     summary.tokens_per_second_per_device, summary.step_seconds.median, summary.mfu
 
-Warm-up is dropped here and nowhere else: records keep it. Several launches are pooled, and each
-launch's own median is kept beside, because launches differ more than steps do. What was not
-measured, or needs a peak that nobody knows, is None.
+Warm-up is dropped here and nowhere else: records keep it. Repeats are pooled, and the median of
+each is kept, because repeats vary more than steps do. What was not measured, or needs an unknown
+peak, is None.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import msgspec
 
 from scalewise.catalog import load_accelerator
 from scalewise.errors import ScalewiseError
-from scalewise.measure.job import TrainJob, job_of
-from scalewise.measure.records import Record
 from scalewise.model import Convention, Model
+from scalewise.records.files import Record
+from scalewise.records.job import TrainJob, job_of
 from scalewise.strategy import Recompute
 
 CONVENTION: Convention = "causal"
@@ -62,7 +62,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Its name."""
     strategy: str
     """In its one spelling."""
-    sequence: int
+    seq_len: int
     """Tokens per sequence."""
     global_batch: int
     """Sequences per step."""
@@ -93,7 +93,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tflops_per_device: float
     """Useful FLOP/s of one device, in 1e12; FLOPs as CONVENTION counts them."""
     mfu: float | None
-    """Share of the device's peak that was useful; None without a known peak."""
+    """Fraction of the device's peak that was useful; None without a known peak."""
     hfu: float | None
     """The same with what was recomputed; None without a known peak."""
     watts_per_device: float | None
@@ -101,13 +101,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     joules_per_token: float | None
     """Energy per trained token; None where nothing counts energy."""
     peak_memory_bytes: float | None
-    """Of the fullest rank, bytes."""
+    """Of the worst rank, bytes."""
     memory_basis: str
     """What that is: "allocator" or "rss"."""
     communication_seconds: float | None
     """Collectives of one traced step, mean over the traced ranks; None without a trace."""
     exposed_seconds: float | None
-    """What no compute hides of them."""
+    """The exposed part of them."""
     loss_first: float
     """Of the first step, nats per token."""
     loss_last: float
@@ -132,7 +132,7 @@ def by_job(records: Iterable[Record]) -> list[list[Record]]:
     return list(groups.values())
 
 
-def summarise(records: Sequence[Record]) -> Summary:
+def summarize(records: Sequence[Record]) -> Summary:
     """Put launches of one job together.
 
     Args:
@@ -143,15 +143,15 @@ def summarise(records: Sequence[Record]) -> Summary:
     kept = [list(r.results["step_seconds"])[job.warmup :] for r in records]
     spread = Spread.of([seconds for launch in kept for seconds in launch])
     per_device = job.tokens_per_step / spread.median / job.ranks
-    flops = job.model.training_flops(job.sequence, CONVENTION)
+    flops = job.model.training_flops(job.seq_len, CONVENTION)
     peak = peak_of(where.accelerator, job.precision)
-    again = recomputed_flops(job.model, job.sequence, job.strategy.recompute)
+    again = recomputed_flops(job.model, job.seq_len, job.strategy.recompute)
     watts, joules = _power(records, job)
     last = records[-1].results
     return Summary(
         model=job.model.name,
         strategy=str(job.strategy),
-        sequence=job.sequence,
+        seq_len=job.seq_len,
         global_batch=job.global_batch,
         precision=job.precision,
         compiled=job.compile,
@@ -191,13 +191,13 @@ def peak_of(accelerator: str | None, precision: str) -> float | None:
         return None
 
 
-def recomputed_flops(model: Model, sequence: int, kind: Recompute) -> float:
+def recomputed_flops(model: Model, seq_len: int, kind: Recompute) -> float:
     """FLOPs per token that backward repeats of forward.
 
     PyTorch's checkpoint stops as soon as it has what backward needs: of a whole block, everything
     but the last product.
     """
-    parts = model.forward_flops_parts(sequence)
+    parts = model.forward_flops_parts(seq_len)
     if kind == "selective":
         return parts["attention"]
     if kind == "full":

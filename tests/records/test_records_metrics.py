@@ -1,16 +1,9 @@
 import pytest
 
 from measure_jobs import SMALL, record
+from scalewise.evidence.measured import columns, run_rows, runs_of, write_csv
 from scalewise.evidence.runs import read_runs
-from scalewise.measure.metrics import (
-    Spread,
-    by_job,
-    peak_of,
-    quantile,
-    recomputed_flops,
-    summarise,
-)
-from scalewise.measure.rows import columns, run_rows, runs_of, write_csv
+from scalewise.records.metrics import Spread, by_job, peak_of, quantile, recomputed_flops, summarize
 
 # 3 x (2 x (qkv 4 x 8192 + out 4 x 4096 + mlp 4 x 24576 + head 16384) + attention 2 x 4 x 128 x 16)
 FLOPS = 3 * (2 * (32_768 + 16_384 + 98_304 + 16_384) + 16_384)
@@ -29,7 +22,7 @@ def test_flops_of_the_small_model_by_hand():
 
 
 def test_warm_up_is_dropped_and_said():
-    summary = summarise([record()])
+    summary = summarize([record()])
     assert (summary.steps, summary.dropped, summary.launches) == (3, 1, 1)
     assert summary.step_seconds.median == 0.2
     # 8 sequences of 32 tokens in 0.2 s, on two devices.
@@ -46,7 +39,7 @@ def test_launches_are_pooled_and_kept_apart():
     first = record(launch=1, seconds=(9.0, 0.1, 0.1, 0.1), warnings=["a"])
     second = record(launch=2, seconds=(9.0, 0.3, 0.3, 0.3), warnings=["a", "b"])
     (group,) = by_job([first, second])
-    summary = summarise(group)
+    summary = summarize(group)
     assert summary.launch_medians == [0.1, 0.3]
     assert summary.step_seconds.median == pytest.approx(0.2)
     assert (summary.steps, summary.dropped) == (6, 2)
@@ -59,20 +52,20 @@ def test_jobs_and_machines_are_not_mixed():
     assert by_job([record(kind="collectives")]) == []
 
 
-def test_a_cpu_has_no_peak_and_so_no_utilisation():
+def test_a_cpu_has_no_peak_and_so_no_utilization():
     cpu = {"device": "cpu", "device_name": "Chip", "accelerator": None}
-    summary = summarise([record(environment=cpu)])
+    summary = summarize([record(environment=cpu)])
     assert (summary.mfu, summary.hfu) == (None, None)
     assert summary.tflops_per_device > 0.0
 
 
 def test_energy_is_absent_unless_every_launch_counted_it():
     counted = {"energy_joules": 700.0, "energy_seconds": 0.7, "energy_source": "nvml"}
-    summary = summarise([record(results=counted)])
+    summary = summarize([record(results=counted)])
     assert summary.watts_per_device == pytest.approx(500.0)
     # 700 J for three steps of 256 tokens.
     assert summary.joules_per_token == pytest.approx(700.0 / 768.0)
-    mixed = summarise([record(launch=1, results=counted), record(launch=2)])
+    mixed = summarize([record(launch=1, results=counted), record(launch=2)])
     assert (mixed.watts_per_device, mixed.joules_per_token) == (None, None)
 
 
@@ -82,15 +75,15 @@ def test_recompute_counts_for_the_hardware_alone():
     assert recomputed_flops(SMALL, 32, "selective") == 16_384
     full = 2 * (32_768 + 16_384 + 98_304) + 16_384 - 65_536
     assert recomputed_flops(SMALL, 32, "full") == full
-    summary = summarise([record("fsdp2-mb4-acfull")])
+    summary = summarize([record("fsdp2-mb4-acfull")])
     assert summary.hfu / summary.mfu == pytest.approx((FLOPS + full) / FLOPS)
 
 
 def test_communication_comes_from_the_trace():
     traced = {"trace": {"communication_seconds": 0.05, "exposed_seconds": 0.0, "steps": 3}}
-    summary = summarise([record(results=traced)])
+    summary = summarize([record(results=traced)])
     assert (summary.communication_seconds, summary.exposed_seconds) == (0.05, 0.0)
-    assert summarise([record()]).exposed_seconds is None
+    assert summarize([record()]).exposed_seconds is None
 
 
 def test_rows_have_the_columns_of_the_shipped_table():

@@ -3,7 +3,7 @@
 import pytest
 
 from scalewise.errors import InputError
-from scalewise.measure.nccl_tests import read_nccl_tests
+from scalewise.records.nccl_tests import read_nccl_tests
 
 DEVICES = """\
 # nThread 1 nGpus 1 minBytes 1048576 maxBytes 4194304 step: 2(factor) warmup iters: 5 iters: 20
@@ -57,8 +57,8 @@ def test_several_programs_in_one_file_keep_their_own_headers(tmp_path):
         + "srun ./alltoall_perf -g 1\n" + one_node + GATHER
     )  # fmt: skip
     rows = read_nccl_tests(log(tmp_path, text))
-    told = [(row["op"], row["nodes"], row["message_bytes"]) for row in rows]
-    assert told == [("all_gather", 2, 4194304), ("all_reduce", 1, 1048576),
+    lines = [(row["op"], row["nodes"], row["message_bytes"]) for row in rows]
+    assert lines == [("all_gather", 2, 4194304), ("all_reduce", 1, 1048576),
                     ("all_reduce", 1, 2097152), ("all_to_all", 1, 4194304)]  # fmt: skip
     assert rows[0]["time_us_in_place"] is None
     assert rows[0]["busbw_gb_per_s"] == pytest.approx(31.457, abs=1e-3)
@@ -75,7 +75,7 @@ def test_what_training_does_not_call_is_left_out(tmp_path):
     [
         ("", "no line of size"),
         ("hello\n1 2 3\n", "no line of size"),
-        (DEVICES + REDUCE, "which collective"),
+        (DEVICES + REDUCE, "names the collective"),
         ("./all_reduce_perf\n" + REDUCE, "lists the ranks"),
         ("./reduce_perf\n" + DEVICES + REDUCE, "only reduce"),
     ],

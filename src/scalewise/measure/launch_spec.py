@@ -1,23 +1,23 @@
-"""What a launcher hands to the ranks: jobs to run one after the other, and where records go.
+"""Specification of a launch: the jobs of its ranks, and the file for their records.
 
-    order = Order(planned=[Planned(job=job, id=new_id())], records="records/train.jsonl",
-                  device="cpu", threads=1)
+    spec = LaunchSpec(planned=[PlannedJob(job=job, id=new_id())], records="records/train.jsonl",
+                      device="cpu", threads=1)
 
-Plain data in a file, so that any launcher will do: torchrun on this machine, or a Slurm script.
+Plain data in a file, for any launcher: torchrun on this machine, or a Slurm script.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from scalewise.measure.job import Device, TrainJob
+from scalewise.records.job import Device, TrainJob
 
 NOTICED = "SCALEWISE_NOTICED"
 """Variable by which a rank that Slurm started hears what its machine did just before, as JSON."""
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One job of an order."""
+class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One job of a launch."""
 
     job: TrainJob
     """What to run."""
@@ -29,10 +29,10 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What was noticed before the start, for the record."""
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything the ranks need to know."""
 
-    planned: list[Planned]
+    planned: list[PlannedJob]
     """In this order; all with the same number of ranks."""
     records: str
     """The file that records are added to."""

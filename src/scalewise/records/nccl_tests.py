@@ -1,10 +1,10 @@
-"""What did nccl-tests say? Read the logs of `all_reduce_perf` and its sisters into rows.
+"""Logs of nccl-tests (`all_reduce_perf` and others) as rows.
 
     rows = read_nccl_tests("log.txt")
     rows[0]["op"], rows[0]["message_bytes"], rows[0]["time_us"], rows[0]["busbw_gb_per_s"]
 
-Logs of several programs may stand behind each other in one file. The rows have the columns of our
-own sweeps. The out-of-place time is kept, as in published tables, and the in-place time beside it.
+One file may hold the logs of several programs. The rows have the columns of `measure collectives`.
+The out-of-place time is used, as in published tables; the in-place time is a column of its own.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import InputError
-from scalewise.measure.collective_plan import bus_factor
-from scalewise.measure.machine import accelerator_of
+from scalewise.records.environment import accelerator_of
+from scalewise.records.rows import bus_factor
 
 PROGRAMS = {
     "all_reduce": "all_reduce", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
     "broadcast": "broadcast", "alltoall": "all_to_all", "sendrecv": "send_recv",
 }  # fmt: skip
-"""What nccl-tests call their programs (before `_perf`), and what we call the operation."""
+"""Programs of nccl-tests (before `_perf`) by the name of their operation here."""
 
 OTHERS = ("reduce", "gather", "scatter", "hypercube")
 """Programs whose rows are left out: training does not call them."""
@@ -106,7 +106,7 @@ def read_nccl_tests(path: str | Path) -> list[dict[str, Any]]:
         )
         raise InputError(
             f"{file} holds {why}",
-            hint="give what all_reduce_perf, all_gather_perf or reduce_scatter_perf printed",
+            hint="pass the output of all_reduce_perf, all_gather_perf or reduce_scatter_perf",
         )
     return rows
 
@@ -130,7 +130,7 @@ def _row(line: str, log: _Log, file: Path, number: int) -> dict[str, Any] | None
     numbers = cells[5:]
     if log.op is None and log.other is None:
         raise InputError(
-            f"{file} line {number}: nothing before it says which collective it is",
+            f"{file} line {number}: no line before it names the collective",
             hint="keep the command line, for example `all_reduce_perf -b 8 -e 1G -f 2 -g 8`",
         )
     if log.other is not None:
@@ -138,7 +138,7 @@ def _row(line: str, log: _Log, file: Path, number: int) -> dict[str, Any] | None
     assert log.op is not None
     if log.ranks < 2:
         raise InputError(
-            f"{file} line {number}: nothing before it lists the ranks",
+            f"{file} line {number}: no line before it lists the ranks",
             hint="keep the lines from `# Using devices` on",
         )
     out, inside = _time(numbers, 0), _time(numbers, 4 if len(numbers) > 4 else None)

@@ -1,11 +1,11 @@
-"""Records as Runs: the same columns as published measurements, so both stand in one table.
+"""Records as runs: the columns of published measurements for a user's own ones.
 
     records = read_records("records/").records
     rows = run_rows(records)             # dicts with the columns of the shipped runs.csv
     runs = runs_of(records)              # evidence.runs.Run objects
     write_csv(records, "mine.csv")       # scalewise validate mine.csv
 
-Launches of the same inputs on the same machine become one row. A CPU has no name in the catalog
+Repeats of the same inputs on the same machine become one row. A CPU has no name in the catalog
 unless it was given one: its rows say "cpu", and can be read but not predicted.
 """
 
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.evidence.runs import SHIPPED, Run
-from scalewise.measure.job import TrainJob, job_of
-from scalewise.measure.metrics import CONVENTION, Summary, by_job, summarise
-from scalewise.measure.records import Record
+from scalewise.records.files import Record
+from scalewise.records.job import TrainJob, job_of
+from scalewise.records.metrics import CONVENTION, Summary, by_job, summarize
 
 SOURCE = "measured"
 """What the column `source` says of the user's own rows."""
@@ -38,7 +38,7 @@ def run_rows(records: Iterable[Record]) -> list[dict[str, str]]:
     rows = []
     for launches in by_job(records):
         job, first = job_of(launches[0].inputs), launches[0]
-        cells = _inputs(job) | _machine(first, job) | _measured(summarise(launches), launches)
+        cells = _inputs(job) | _machine(first, job) | _measured(summarize(launches), launches)
         rows.append({name: _cell(value) for name, value in cells.items() if value is not None})
     return rows
 
@@ -90,10 +90,10 @@ def _inputs(job: TrainJob) -> dict[str, Any]:
         "vocab": m.vocab,
         "gated_mlp": m.gated,
         "tied_embeddings": m.tied,
-        "seq_len": job.sequence,
+        "seq_len": job.seq_len,
         "global_batch": job.global_batch,
         "micro_batch": s.micro_batch,
-        "grad_accum": job.micro_steps,
+        "grad_accum": job.num_microbatches,
         "dp_replicate": s.dp_replicate,
         "dp_shard": s.dp_shard,
         # FSDP that keeps its parameters after forward is tabled as ZeRO-2 by others, with the

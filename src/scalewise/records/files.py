@@ -1,13 +1,13 @@
-"""What was measured, kept for good: files to which records are only ever added.
+"""Record files: one line of JSON per launch, append-only.
 
     append("records/train.jsonl", record)
     found = read_records("records/")            # found.records, found.notes
     merge(["a/", "b.jsonl"], "all.jsonl")
 
-One line of JSON per launch, written in a single call and flushed to the disk, with a line break in
-front if the file does not end in one. A crash in the middle of a write can therefore tear the line
-it was writing and no other; readers skip a torn line and say so. The schema has a number: records
-of a newer scalewise are skipped, and said, too.
+A line is written in a single call and flushed to the disk, with a line break in front if the file
+does not end in one. A crash during a write can therefore tear the line it was writing and no other;
+readers skip a torn line and note it. The schema has a number: records of a newer scalewise are
+skipped and noted, too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Annotated, Any
 import msgspec
 
 from scalewise.errors import InputError, ScalewiseError
-from scalewise.measure.job import job_of
-from scalewise.measure.machine import Environment
+from scalewise.records.environment import Environment
+from scalewise.records.job import job_of
 
 SCHEMA = 1
 """Changes whenever an older scalewise could misread a record."""
@@ -139,7 +139,7 @@ def _append(file: Path, line: bytes) -> None:
         _lock(handle)
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
-            # Somebody died while writing: keep what is torn on a line of its own.
+            # A writer died: keep the torn line apart.
             line = b"\n" + line
         _write(handle, line)
         os.fsync(handle)
@@ -235,7 +235,7 @@ def _check(record: Record) -> None:
     job = job_of(record.inputs)
     steps = len(msgspec.convert(record.results, _Trained).step_seconds)
     if steps <= job.warmup:
-        raise InputError(f"it has {steps} steps, all of them of its {job.warmup} to warm up")
+        raise InputError(f"it has {steps} steps, all of them warm-up ({job.warmup})")
 
 
 def _lines(file: Path, notes: list[str]) -> Iterator[Record]:
@@ -263,7 +263,7 @@ def _lines(file: Path, notes: list[str]) -> Iterator[Record]:
             notes.append(f"{where} was skipped: {error}")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             torn = number == len(lines) or not line.rstrip().endswith(b"}")
-            why = "it is torn, as by a crash while it was written" if torn else str(error)
+            why = "it is truncated, as by a crash during a write" if torn else str(error)
             notes.append(f"{where} was skipped: {why}")
 
 
