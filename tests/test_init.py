@@ -17,7 +17,7 @@ def test_public_names_are_the_promised_ones():
         "Model", "load_model", "Accelerator", "Fabric", "Cluster", "load_accelerator",
         "load_cluster", "Workload", "Strategy", "parse_strategy", "Strategies", "Stack",
         "load_stack", "estimate", "Estimate", "Estimates", "ScalewiseError", "InputError",
-        "__version__",
+        "__version__", "search", "scale", "sensitivity", "timeline", "validate", "read_trace",
     }  # fmt: skip
     assert set(scalewise.__all__) == promised
 
@@ -39,7 +39,7 @@ def test_import_loads_no_library():
 def test_names_work_together():
     model = scalewise.load_model("llama-2-7b")
     cluster = scalewise.load_cluster("dgx-h100", 64)
-    workload = scalewise.Workload(sequence=4096, global_batch=128)
+    workload = scalewise.Workload(seq_len=4096, global_batch=128)
     e = scalewise.estimate(model, cluster, workload, scalewise.parse_strategy("fsdp64-mb2"))
     assert isinstance(e, scalewise.Estimate)
-    assert e.micro_steps == 1
+    assert e.num_microbatches == 1

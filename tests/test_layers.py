@@ -1,4 +1,4 @@
-"""A lower layer never imports a higher one, and only `measure` imports torch.
+"""No upward imports, no import cycles between packages, and torch in `measure` only.
 
 The sources are read, not run: an import counts wherever it stands, under TYPE_CHECKING and inside
 functions too, and so does a module named in a string for `import_module` or `require`.
@@ -7,6 +7,7 @@ functions too, and so does a module named in a string for `import_module` or `re
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,25 +15,32 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "scalewise"
 
-# From the bottom up. Modules of one row may import each other; a new module needs a place here.
+# From the bottom up. A name may import names of its own row, but not in a circle; a new module
+# needs a place here.
 LAYERS = (
-    ("_version", "errors", "numeric", "units", "fields"),
-    ("trace",),
-    ("model", "cluster", "workload", "strategy", "strategies", "stack", "chip", "hf", "catalog"),
-    ("physics",),
+    ("_version", "errors", "numeric", "units", "fields", "derivation", "terms", "metrics",
+     "results"),
+    ("trace", "slurm"),
+    ("model", "cluster", "workload", "strategy", "strategies", "stack", "software", "chip", "hf",
+     "catalog"),
+    ("physics", "records"),
     ("step",),
     ("sweep",),
-    ("evidence", "explore", "timeline", "measure"),
+    ("evidence", "explore", "simulation", "measure"),
+    ("ask",),
     ("study", "report"),
+    ("verbs",),
     ("cli", "ui", "__init__", "__main__"),
-)
+)  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
 # (module, what it imports): the few upward imports that are fine because they happen only when a
 # function is called, each with its reason.
 LAZY_UPWARD = {
-    ("step.result", "report.html"): "an Estimate shows itself in notebooks (_repr_html_)",
+    ("results", "report.views"): "results show themselves: repr, notebooks, frames, figures",
 }
+
+CYCLES_LEFT = {("model", "hf")}
 
 TORCH = {"torch", "torchvision", "torchaudio", "torchtitan"}
 MAY_IMPORT_TORCH = {"measure"}
@@ -118,6 +126,14 @@ def module_imports(name: str) -> list[Import]:
     return imports_of(source, dotted, is_package=path.stem == "__init__")
 
 
+def excused(name: str, item: Import) -> bool:
+    """Whether an import is one of LAZY_UPWARD."""
+    return item.lazy and any(
+        name == importer and (item.target + ".").startswith(f"scalewise.{imported}.")
+        for importer, imported in LAZY_UPWARD
+    )
+
+
 def upward(name: str, imports: list[Import]) -> list[str]:
     """One sentence for each import that goes up without leave."""
     top = name.split(".")[0]
@@ -127,15 +143,46 @@ def upward(name: str, imports: list[Import]) -> list[str]:
         layer = layer_of(item.target)
         if layer is None or RANK[layer] <= rank:
             continue
-        listed = any(
-            name == importer and (item.target + ".").startswith(f"scalewise.{imported}.")
-            for importer, imported in LAZY_UPWARD
-        )
-        if not (item.lazy and listed):
+        if not excused(name, item):
             found.append(
                 f"line {item.line}: {top} (layer {rank}) imports {item.target} "
                 f"(layer {RANK[layer]}), which stands above it"
             )
+    return found
+
+
+def edges_of(imports: Mapping[str, list[Import]]) -> dict[tuple[str, str], str]:
+    """Which name of LAYERS imports which other one, with an example of where.
+
+    `__init__` counts as an importer only: its public names come from all layers.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for name, items in imports.items():
+        top = name.split(".")[0]
+        for item in items:
+            layer = layer_of(item.target)
+            if layer not in (None, top, "__init__") and not excused(name, item):
+                found.setdefault((top, layer), f"{name} line {item.line}")
+    return found
+
+
+def cycles(edges: Iterable[tuple[str, str]], left: Collection[tuple[str, str]] = ()) -> list[str]:
+    """Import cycles, each as "a -> b -> a" from the name that comes first in the alphabet."""
+    targets: dict[str, list[str]] = {}
+    for importer, imported in sorted(edges):
+        if (importer, imported) not in left:
+            targets.setdefault(importer, []).append(imported)
+    found: list[str] = []
+
+    def walk(path: list[str]) -> None:
+        for imported in targets.get(path[-1], ()):
+            if imported == path[0]:
+                found.append(" -> ".join([*path, imported]))
+            elif imported > path[0] and imported not in path:
+                walk([*path, imported])
+
+    for start in sorted(targets):
+        walk([start])
     return found
 
 
@@ -163,6 +210,18 @@ def test_no_upward_import(name: str):
     assert upward(name, module_imports(name)) == []
 
 
+EDGES = edges_of({name: module_imports(name) for name in MODULES})
+
+
+def test_no_packages_import_each_other():
+    assert cycles(EDGES, CYCLES_LEFT) == []
+
+
+@pytest.mark.parametrize("edge", sorted(CYCLES_LEFT))
+def test_cycles_left_are_still_there(edge: tuple[str, str]):
+    assert cycles(EDGES, CYCLES_LEFT - {edge}) != []
+
+
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_torch_only_where_it_belongs(name: str):
     assert torch_imports(name, module_imports(name)) == []
@@ -187,8 +246,8 @@ def test_listed_exceptions_are_still_needed(importer: str, imported: str):
         ("physics.compute", "from .. import report"),
         ("step.terms", "def f():\n    from scalewise.evidence.runs import Run"),
         ("step.terms", "if TYPE_CHECKING:\n    from scalewise.report import html"),
-        ("step.result", "from scalewise.report.html import estimate_html"),
-        ("step.result", "def f():\n    from scalewise.report.tables import table"),
+        ("step.result", "from scalewise.report.estimate_html import estimate_html"),
+        ("step.result", "def f():\n    from scalewise.report.estimate_table import table"),
         ("evidence.runs", "import_module('scalewise.cli.main')"),
         ("sweep.run", "from scalewise.explore.search import search"),
         ("catalog", "from scalewise import estimate"),
@@ -205,13 +264,55 @@ def test_upward_imports_are_caught(name: str, source: str):
         ("model", "from scalewise import catalog"),
         ("model", "from scalewise.errors import InputError"),
         ("step.terms", "from . import pipeline"),
-        ("step.result", "def f():\n    from scalewise.report.html import estimate_html"),
+        ("results", "def f():\n    from scalewise.report.views import plot"),
         ("cli.main", "from scalewise.explore.search import search"),
         ("physics.compute", "import numpy as np\nfrom unitsystem import cli"),
     ],
 )
 def test_downward_imports_are_allowed(name: str, source: str):
     assert upward(name, imports_of(source, f"scalewise.{name}")) == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "found"),
+    [
+        ({"evidence.a": "from scalewise.measure.b import x"}, []),
+        (
+            {
+                "evidence.a": "from scalewise.measure.b import x",
+                "measure.c": "def f():\n    from scalewise.evidence import d",
+            },
+            ["evidence -> measure -> evidence"],
+        ),
+        (
+            {
+                "evidence.a": "from ..explore import x",
+                "explore.b": "if TYPE_CHECKING:\n    import scalewise.simulation.c",
+                "simulation.c": "import_module('scalewise.evidence.a')",
+            },
+            ["evidence -> explore -> simulation -> evidence"],
+        ),
+        ({"evidence.a": "from . import b", "evidence.b": "from . import a"}, []),
+        (
+            {
+                "report.a": "from scalewise.results import Result",
+                "results": "def f():\n    from scalewise.report.views import plot",
+            },
+            [],
+        ),
+    ],
+)
+def test_cycles_are_caught(sources: dict[str, str], found: list[str]):
+    edges = edges_of(
+        {name: imports_of(text, f"scalewise.{name}") for name, text in sources.items()}
+    )
+    assert cycles(edges) == found
+
+
+def test_a_listed_cycle_is_left():
+    edges = [("cli", "ui"), ("ui", "cli"), ("ui", "ask")]
+    assert cycles(edges) == ["cli -> ui -> cli"]
+    assert cycles(edges, {("cli", "ui")}) == []
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""What does the next accelerator buy you? Predict, explain and validate LLM training steps.
+"""Throughput, memory, power and cost of training large language models on any number of GPUs.
 
     import scalewise as sw
 
-    model, cluster = sw.load_model("llama-2-7b"), sw.load_cluster("dgx-h100", 2048)
-    workload = sw.Workload(sequence=4096, global_batch=4096)
-    sw.estimate(model, cluster, workload, sw.parse_strategy("fsdp2048-mb2")).mfu
+    sw.estimate("llama-3-70b", on="dgx-h100", gpus=256).mfu
+    sw.search("llama-3-70b", on="dgx-h100", gpus=256).best
+    sw.scale("llama-2-7b", on="dgx-h100", gpus="8..2048", strategy="best,fsdp")
 
 Names are resolved when they are first used: `import scalewise` loads no library at all, so that
 a command line or a notebook pays only for what it touches.
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from scalewise.errors import InputError, ScalewiseError
     from scalewise.model import Model, load_model
     from scalewise.stack import Stack, load_stack
-    from scalewise.step.estimate import Estimates, estimate
+    from scalewise.step.estimate import Estimates
     from scalewise.step.result import Estimate
     from scalewise.strategies import Strategies
     from scalewise.strategy import Strategy, parse_strategy
+    from scalewise.trace.read import read_trace
+    from scalewise.verbs import estimate, scale, search, sensitivity, timeline, validate
     from scalewise.workload import Workload
 
 _HOME = {
@@ -41,12 +43,18 @@ _HOME = {
     "Strategies": "scalewise.strategies",
     "Strategy": "scalewise.strategy",
     "Workload": "scalewise.workload",
-    "estimate": "scalewise.step.estimate",
+    "estimate": "scalewise.verbs",
     "load_accelerator": "scalewise.catalog",
     "load_cluster": "scalewise.catalog",
     "load_model": "scalewise.model",
     "load_stack": "scalewise.stack",
     "parse_strategy": "scalewise.strategy",
+    "read_trace": "scalewise.trace.read",
+    "scale": "scalewise.verbs",
+    "search": "scalewise.verbs",
+    "sensitivity": "scalewise.verbs",
+    "timeline": "scalewise.verbs",
+    "validate": "scalewise.verbs",
 }
 
 __all__ = [
@@ -69,11 +77,17 @@ __all__ = [
     "load_model",
     "load_stack",
     "parse_strategy",
+    "read_trace",
+    "scale",
+    "search",
+    "sensitivity",
+    "timeline",
+    "validate",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """Import the module that holds a public name, and remember the answer."""
+    """Import the module of a public name, and cache the result."""
     if name not in _HOME:
         raise AttributeError(f"module 'scalewise' has no attribute {name!r}")
     from importlib import import_module

@@ -9,7 +9,7 @@ from scalewise.model import load_model
 from scalewise.step.estimate import estimate
 from scalewise.strategy import parse_strategy
 
-WEAK = Rule(kind="weak", batch=2, sequence=4096)
+WEAK = Rule(kind="weak", batch=2, seq_len=4096)
 
 
 def point(rate, term, seconds, strategy="fsdp8-mb1", gather=None):
@@ -17,39 +17,39 @@ def point(rate, term, seconds, strategy="fsdp8-mb1", gather=None):
     whole, latency = gather or (None, None)
     total = 1000.0 / rate
     return Point(
-        accelerators=8, strategy=strategy, global_batch=8, micro_steps=1, step_seconds=total,
+        accelerators=8, strategy=strategy, global_batch=8, num_microbatches=1, step_seconds=total,
         terms={"gemm": total - seconds, term: seconds}, tokens_per_second=8 * rate,
         tokens_per_second_per_accelerator=rate, low=rate, high=rate, mfu=0.4,
-        exposed_share=0.0, contention_share=0.0, memory_bytes=1e9, gather_seconds=whole,
-        gather_latency=latency,
+        exposed_fraction=0.0, contention_share=0.0, memory_bytes=1e9, all_gather_seconds=whole,
+        all_gather_latency=latency,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("term", "strategy", "gathers", "name"),
     [
-        ("data_parallel_gather", "fsdp8-mb1", ((3.0, 1.0), (5.0, 2.5)),
-         "ring latency of the exposed parameter gather"),
-        ("data_parallel_gather", "fsdp8-mb1", ((3.0, 1.0), (5.0, 1.5)),
-         "network bandwidth of the exposed parameter gather"),
-        ("data_parallel_reduce", "fsdp8-mb1", ((3.0, 1.0), (5.0, 2.5)),
-         "ring latency of the exposed reduce-scatter"),
-        ("data_parallel_reduce", "hsdp2x4-mb1", ((3.0, 1.0), (3.0, 1.0)),
+        ("dp_all_gather", "fsdp8-mb1", ((3.0, 1.0), (5.0, 2.5)),
+         "exposed all-gather (ring latency)"),
+        ("dp_all_gather", "fsdp8-mb1", ((3.0, 1.0), (5.0, 1.5)),
+         "exposed all-gather (network bandwidth)"),
+        ("dp_grad_reduce", "fsdp8-mb1", ((3.0, 1.0), (5.0, 2.5)),
+         "exposed reduce-scatter (ring latency)"),
+        ("dp_grad_reduce", "hsdp2x4-mb1", ((3.0, 1.0), (3.0, 1.0)),
          "exposed reduce-scatter and all-reduce between replicas"),
-        ("data_parallel_reduce", "ddp8-mb1", (None, None), "exposed gradient all-reduce"),
-        ("data_parallel_reduce", "zero1x8-mb1", (None, None),
-         "exposed reduce-scatter and parameter gather"),
-        ("data_parallel_reduce", "zero2x8-mb1", (None, None), "exposed reduce-scatter"),
+        ("dp_grad_reduce", "ddp8-mb1", (None, None), "exposed gradient all-reduce"),
+        ("dp_grad_reduce", "zero1x8-mb1", (None, None),
+         "exposed reduce-scatter and all-gather"),
+        ("dp_grad_reduce", "zero2x8-mb1", (None, None), "exposed reduce-scatter"),
         ("contention", "fsdp8-mb1", ((3.0, 1.0), (5.0, 2.5)),
-         "contention with parameter gathers, slowed by ring latency"),
+         "contention with all-gathers (ring latency)"),
         ("contention", "hsdp2x4-mb1", ((3.0, 1.0), (3.0, 1.0)),
          "contention with the all-reduce between replicas"),
         ("bubble", "fsdp4-pp2-mb1", (None, None), "pipeline bubble"),
-        ("host", "fsdp8-mb1", (None, None), "kernel launches: kernels too small for the host"),
+        ("host", "fsdp8-mb1", (None, None), "kernel launches: kernels too short for the host"),
         ("straggler", "fsdp8-mb1", (None, None), "stragglers: waiting for the slowest domain"),
         # The best strategy sharded nothing at the smaller size.
-        ("data_parallel_gather", "fsdp8-mb1", (None, (5.0, 3.0)),
-         "ring latency of the exposed parameter gather"),
+        ("dp_all_gather", "fsdp8-mb1", (None, (5.0, 3.0)),
+         "exposed all-gather (ring latency)"),
     ],
 )  # fmt: skip
 def test_causes_have_names(term, strategy, gathers, name):
@@ -63,21 +63,21 @@ def test_causes_have_names(term, strategy, gathers, name):
 @pytest.mark.parametrize(
     ("term", "name"),
     [
-        ("contention", "contention with parameter gathers, each for fewer tokens"),
-        ("data_parallel_gather", "exposed parameter gather, each for fewer tokens"),
-        ("data_parallel_reduce", "exposed reduce-scatter, each for fewer tokens"),
+        ("contention", "contention with all-gathers (fewer tokens per all-gather)"),
+        ("dp_all_gather", "exposed all-gather (fewer tokens per all-gather)"),
+        ("dp_grad_reduce", "exposed reduce-scatter (fewer tokens per all-gather)"),
     ],
 )
 def test_smaller_micro_batches_gather_for_fewer_tokens(term, name):
-    # Strong scaling: half of the tokens per accelerator in one micro step, as long a gather.
+    # Strong scaling: half of the tokens per accelerator in one micro-batch, as long a gather.
     before = point(100.0, term, 1.0, gather=(3.0, 1.0))
     half = point(80.0, term, 3.5, gather=(3.2, 1.2))
     half = msgspec.structs.replace(
         half, step_seconds=half.step_seconds / 2, terms={k: v / 2 for k, v in half.terms.items()}
     )
     assert find_cause(before, half).name == name
-    # As many tokens in two micro steps as before in one: the same.
-    twice = msgspec.structs.replace(point(80.0, term, 3.5, gather=(3.2, 1.2)), micro_steps=2)
+    # As many tokens in two micro-batches as before in one: the same.
+    twice = msgspec.structs.replace(point(80.0, term, 3.5, gather=(3.2, 1.2)), num_microbatches=2)
     assert find_cause(before, twice).name == name
 
 

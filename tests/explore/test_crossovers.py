@@ -9,27 +9,27 @@ from scalewise.explore.sizes import Rule
 from scalewise.explore.templates import parse_template
 from scalewise.model import load_model
 
-WEAK = Rule(kind="weak", batch=2, sequence=4096)
+WEAK = Rule(kind="weak", batch=2, seq_len=4096)
 
 
 def point(accelerators, rate):
     """A point of `rate` tokens/s per accelerator; nothing else matters here."""
     return Point(
-        accelerators=accelerators, strategy="fsdp8-mb1", global_batch=8, micro_steps=1,
+        accelerators=accelerators, strategy="fsdp8-mb1", global_batch=8, num_microbatches=1,
         step_seconds=1.0, terms={"gemm": 1.0}, tokens_per_second=rate * accelerators,
         tokens_per_second_per_accelerator=rate, low=rate, high=rate, mfu=0.4,
-        exposed_share=0.0, contention_share=0.0, memory_bytes=1e9,
+        exposed_fraction=0.0, contention_share=0.0, memory_bytes=1e9,
     )  # fmt: skip
 
 
 def made(label, rates, cluster="c"):
-    return Curve(label=label, model="m", cluster=cluster, sequence=4096, stack="s",
+    return Curve(label=label, model="m", cluster=cluster, seq_len=4096, stack="s",
                  precision="bf16", points=join(point(n, r) for n, r in rates.items()))  # fmt: skip
 
 
 def crossing(**changes):
     fields = {
-        "model": "m", "cluster": "c", "sequence": 4096, "accelerators": 512, "previous": 256,
+        "model": "m", "cluster": "c", "seq_len": 4096, "accelerators": 512, "previous": 256,
         "winner": "tp2", "loser": "fsdp", "gain": 0.1, "rate": 90.0, "last": 1024,
         "last_gain": 0.2,
     }  # fmt: skip
@@ -54,7 +54,7 @@ def test_parting_from_a_tie_is_a_crossover_and_returning_to_it_is_not():
 
 def test_different_questions_do_not_cross():
     one = made("one", {8: 100.0, 16: 50.0})
-    for field, value in (("cluster", "d"), ("model", "n"), ("sequence", 8192)):
+    for field, value in (("cluster", "d"), ("model", "n"), ("seq_len", 8192)):
         two = msgspec.structs.replace(made("two", {8: 90.0, 16: 90.0}), **{field: value})
         assert find([one, two]) == []
 
@@ -102,7 +102,7 @@ def test_sizes_between_fill_domains_and_share_the_batch():
     assert sizes_between(WEAK, "fsdp", "tp2", accelerators=32, previous=16) == [24]
     assert sizes_between(WEAK, "fsdp", "tp2", accelerators=16, previous=8) == []
     # 1,536 sequences: 384 ranks share them, and 192 of tp2; 320 and 448 do not.
-    strong = Rule(kind="strong", batch=1536, sequence=4096)
+    strong = Rule(kind="strong", batch=1536, seq_len=4096)
     assert sizes_between(strong, "fsdp", "tp2") == [384]
     assert sizes_between(WEAK, "fsdp", "tp2", cluster="gb200-nvl72") == [288, 360, 432, 504]
     assert len(sizes_between(WEAK, "fsdp", "tp2", accelerators=2**21, previous=2**20)) == 15
@@ -110,8 +110,9 @@ def test_sizes_between_fill_domains_and_share_the_batch():
 
 def test_tensor_parallelism_overtakes_full_sharding_between_doublings():
     curves = scale(
-        load_model("llama-2-7b"), load_cluster("dgx-h100"), WEAK, ["fsdp", "tp2"], [512, 1024]
-    )
+        load_model("llama-2-7b"), load_cluster("dgx-h100"), WEAK, ["fsdp", "tp2"], [512, 1024],
+        stack="megatron",
+    )  # fmt: skip
     (found,) = curves.crossovers
     assert (found.winner, found.loser) == ("tp2", "fsdp")
     # arXiv 2411.13055: tp 2 to 4 overtakes pure FSDP somewhere between 128 and 2,048 H100s.
@@ -121,7 +122,8 @@ def test_tensor_parallelism_overtakes_full_sharding_between_doublings():
 
     def rate(label, size):
         cluster = load_cluster("dgx-h100")
-        curve = scale(load_model("llama-2-7b"), cluster, WEAK, [label], [size]).curves[0]
+        model = load_model("llama-2-7b")
+        curve = scale(model, cluster, WEAK, [label], [size], stack="megatron").curves[0]
         return curve.points[0].tokens_per_second
 
     assert rate("tp2", found.accelerators) > rate("fsdp", found.accelerators)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalewise.explore.ranking import Front, Kept, Rows, candidates, nondominated, smallest
+from scalewise.explore.ranking import ParetoFront, Rows, TopK, candidates, nondominated, smallest
 from scalewise.strategies import FIELDS, Strategies
 
 # Few different values, so that there are ties; infinity stands for what cannot run.
@@ -15,7 +15,7 @@ POINTS = st.lists(st.tuples(*[st.integers(1, 6)] * 3), min_size=1, max_size=40)
 
 
 def rows_of(*values, start=0):
-    """Rows of one objective; the micro batch says which row it was."""
+    """Rows of one objective; the micro-batch says which row it was."""
     micro = np.arange(start, start + len(values)) + 1.0
     columns = {name: np.ones(len(values)) for name in FIELDS} | {"micro_batch": micro}
     return Rows(values=np.array([values], dtype=float), columns=columns)
@@ -35,13 +35,13 @@ def test_smallest_in_order_with_the_first_of_equals_first():
 
 
 @given(VALUES, st.integers(1, 12), st.sampled_from((2.0, 3.0, np.inf)))
-def test_smallest_is_what_sorting_gives(values, most, below):
-    wanted = sorted((v, place) for place, v in enumerate(values) if v < below)[:most]
-    assert smallest(np.array(values), most, below).tolist() == [place for _, place in wanted]
+def test_smallest_is_what_sorting_gives(values, maximum, below):
+    wanted = sorted((v, place) for place, v in enumerate(values) if v < below)[:maximum]
+    assert smallest(np.array(values), maximum, below).tolist() == [place for _, place in wanted]
 
 
 def test_kept_holds_the_best_and_says_what_is_needed_to_get_in():
-    kept = Kept(3)
+    kept = TopK(3)
     assert kept.bound == np.inf
     kept.add(rows_of(4.0, 2.0))
     assert kept.bound == np.inf
@@ -58,15 +58,15 @@ def test_kept_holds_the_best_and_says_what_is_needed_to_get_in():
 
 
 @given(st.lists(VALUES, max_size=5), st.integers(1, 6))
-def test_kept_of_many_pieces_is_kept_of_all(pieces, most):
-    kept, start = Kept(most), 0
+def test_kept_of_many_pieces_is_kept_of_all(pieces, maximum):
+    kept, start = TopK(maximum), 0
     for values in pieces:
         array = np.array(values, dtype=float)
-        found = smallest(array, most, kept.bound)
+        found = smallest(array, maximum, kept.bound)
         kept.add(rows_of(*values, start=start).take(found))
         start += len(values)
     joined = [v for values in pieces for v in values]
-    wanted = sorted((v, place) for place, v in enumerate(joined) if v < np.inf)[:most]
+    wanted = sorted((v, place) for place, v in enumerate(joined) if v < np.inf)[:maximum]
     assert places(kept.rows) == [place for _, place in wanted]
 
 
@@ -90,9 +90,9 @@ def front_by_hand(points):
 @given(POINTS)
 def test_nondominated_is_the_front(points):
     found = nondominated(np.array(points, dtype=float).T)
-    told = [points[place] for place in found]
-    assert set(told) == front_by_hand(points)
-    assert len(told) == len(set(told))
+    lines = [points[place] for place in found]
+    assert set(lines) == front_by_hand(points)
+    assert len(lines) == len(set(lines))
 
 
 def test_candidates_leave_out_what_the_front_beats_and_what_cannot_run():
@@ -113,13 +113,13 @@ def test_candidates_of_many_points_hold_the_front(seed, objectives, count):
     feasible = np.flatnonzero(rng.random(count) < 0.8)
     found = candidates(points, feasible, np.zeros((objectives, 0)))
     assert set(found) <= set(feasible)
-    told = {tuple(points[:, place]) for place in found}
-    assert told == front_by_hand({tuple(points[:, place]) for place in feasible})
+    answer = {tuple(points[:, place]) for place in found}
+    assert answer == front_by_hand({tuple(points[:, place]) for place in feasible})
 
 
 @given(POINTS, st.integers(1, 10))
 def test_front_of_many_pieces_is_the_front_of_all(points, size):
-    front = Front(3)
+    front = ParetoFront(3)
     for start in range(0, len(points), size):
         values = np.array(points[start : start + size], dtype=float).T
         rows = rows_of(*values[0], start=start)
@@ -137,7 +137,9 @@ def test_rows_of_a_product_are_strategies_again():
     columns |= {"tp": np.array([[1.0, 2.0, 4.0]]), "dp_shard": np.array([[8.0], [16.0]])}
     # Codes: schedule 1 is 1f1b, recompute 1 selective, cp_method 1 allgather.
     columns |= {name: np.zeros((1, 1)) for name in ("recompute", "cp_method", "precision")}
-    columns |= {name: np.zeros((1, 1)) for name in ("compiled", "reduce_precision", "accumulation")}
+    columns |= {
+        name: np.zeros((1, 1)) for name in ("compiled", "reduce_precision", "num_microbatches")
+    }
     columns |= {name: np.zeros((1, 1)) for name in ("first_stage_layers", "last_stage_layers")}
     piece = Strategies(columns)
     values = np.arange(6.0)[None]

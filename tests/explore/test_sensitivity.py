@@ -7,7 +7,7 @@ import pytest
 from scalewise.catalog import load_cluster
 from scalewise.errors import InputError
 from scalewise.explore import sensitivity as module
-from scalewise.explore.remedies import remedies
+from scalewise.explore.fixes import fixes
 from scalewise.explore.search import search
 from scalewise.explore.sensitivity import FIXED_CAPACITY, sensitivity
 from scalewise.explore.space import Limits
@@ -24,7 +24,7 @@ FEW = Limits(tp=(1, 2, 4, 8), pp=(1,), cp=(1,), sharding=("zero3",))
 
 def vary(count, spelling, per_gpu=2, **options):
     cluster = load_cluster("dgx-h100", count)
-    work = Workload(sequence=4096, global_batch=per_gpu * count)
+    work = Workload(seq_len=4096, global_batch=per_gpu * count)
     plan = None if spelling is None else parse_strategy(spelling)
     return sensitivity(MODEL, cluster, work, plan, **options)
 
@@ -41,7 +41,7 @@ def many():
 class TestFixed:
     def test_every_change_is_there_and_no_faster_part_hurts(self):
         cluster = load_cluster("dgx-h100", 64)
-        stack, _ = choose_stack(None, cluster, compiled=None)
+        stack = choose_stack(None, cluster, fully_sharded=True).stack
         found = rows(64, "fsdp64-mb2")
         assert {u.name for u in upgrades(cluster, stack)} == set(found)
         for upgrade in upgrades(cluster, stack):
@@ -59,7 +59,7 @@ class TestFixed:
 
     def test_a_doubled_network_is_what_estimate_says(self):
         cluster = load_cluster("dgx-h100", 512)
-        work = Workload(sequence=4096, global_batch=1024)
+        work = Workload(seq_len=4096, global_batch=1024)
         plan = parse_strategy("fsdp512-mb2")
         base = estimate(MODEL, cluster, work, plan)
         faster = cluster.with_(scale_out_bandwidth=2 * cluster.scale_out_bandwidth)
@@ -77,7 +77,8 @@ class TestFixed:
         few = rows(8, "fsdp8-mb2")
         assert few["library hop latency"].gain < 1e-3
         assert many.row("library hop latency").gain > 0.05
-        assert few["peak FLOP/s"].elasticity > many.row("peak FLOP/s").elasticity
+        assert few["scale-out bandwidth"].note is not None
+        assert many.row("scale-out bandwidth").gain > 0.0
         # The study's question: what if gathers were no rings?
         assert many.row("hierarchical gathers").gain > 0.05
 
@@ -152,19 +153,19 @@ class TestElasticity:
 
 @pytest.fixture(scope="module")
 def found():
-    return vary(512, "fsdp512-mb2", reoptimise=True, limits=FEW)
+    return vary(512, "fsdp512-mb2", reoptimize=True, limits=FEW)
 
 
 class TestReoptimised:
     def test_the_base_is_the_best_of_today(self, found):
-        cluster, work = load_cluster("dgx-h100", 512), Workload(sequence=4096, global_batch=1024)
+        cluster, work = load_cluster("dgx-h100", 512), Workload(seq_len=4096, global_batch=1024)
         best = search(MODEL, cluster, work, limits=FEW, top=1).best
-        assert found.reoptimised
+        assert found.reoptimized
         assert found.today.strategy == best.strategy
         assert str(found.given.strategy) == "fsdp512-mb2"
 
     def test_each_row_is_what_a_search_finds(self, found):
-        cluster, work = load_cluster("dgx-h100", 512), Workload(sequence=4096, global_batch=1024)
+        cluster, work = load_cluster("dgx-h100", 512), Workload(seq_len=4096, global_batch=1024)
         row = found.row("scale-out bandwidth")
         faster = cluster.with_(scale_out_bandwidth=2 * cluster.scale_out_bandwidth)
         best = search(MODEL, faster, work, limits=FEW, top=1).best
@@ -182,14 +183,14 @@ class TestReoptimised:
     def test_capacity_has_a_number_now(self, found):
         assert found.row("HBM capacity").gain >= 0.0
 
-    def test_without_a_strategy_it_reoptimises(self):
+    def test_without_a_strategy_it_reoptimizes(self):
         found = vary(16, None, limits=FEW)
-        assert found.reoptimised
+        assert found.reoptimized
         assert found.given is None
 
     def test_more_memory_moves_the_strategy(self):
         cluster = load_cluster("dgx-h100", 16)
-        model, work = load_model("llama-2-13b"), Workload(sequence=4096, global_batch=32)
+        model, work = load_model("llama-2-13b"), Workload(seq_len=4096, global_batch=32)
         row = sensitivity(model, cluster, work, limits=FEW).row("HBM capacity")
         assert row.moves
         assert row.gain > NEAR_TIE
@@ -197,7 +198,7 @@ class TestReoptimised:
 
 class TestDoesNotFit:
     LARGE = load_model("llama-2-70b")
-    WORK = Workload(sequence=4096, global_batch=64)
+    WORK = Workload(seq_len=4096, global_batch=64)
 
     def test_fixed(self):
         cluster = load_cluster("dgx-h100", 64)
@@ -217,9 +218,9 @@ class TestDoesNotFit:
     def test_what_is_said_to_fit_does(self):
         cluster = load_cluster("dgx-h100", 64)
         e = estimate(self.LARGE, cluster, self.WORK, parse_strategy("fsdp64-mb1"))
-        told = [line.split()[0] for line in remedies(e, None) if " fits: " in line]
-        assert told
-        for spelling in told:
+        lines = [line.split()[0] for line in fixes(e, None) if " fits: " in line]
+        assert lines
+        for spelling in lines:
             other = estimate(self.LARGE, cluster, self.WORK, parse_strategy(spelling))
             assert other.memory_bytes <= other.memory_capacity
 
@@ -236,6 +237,6 @@ class TestDoesNotFit:
 def test_plain_types_for_json(many):
     data = json.loads(json.dumps(many.to_dict()))
     assert data["strategy"] == "fsdp4096-mb2"
-    assert data["reoptimised"] is False
+    assert data["reoptimized"] is False
     assert data["best"] is None
     assert {row["name"] for row in data["rows"]} == {row.name for row in many.rows}

@@ -17,7 +17,7 @@ from scalewise.workload import Workload
 
 LLAMA = load_model("llama-2-7b")
 H100 = load_cluster("dgx-h100", 16)
-WORK = Workload(sequence=2048, global_batch=32)
+WORK = Workload(seq_len=2048, global_batch=32)
 ALL = ("gpipe", "1f1b", "interleaved", "zbh1", "zbv")
 FEW = Limits(
     tp=(1, 2),
@@ -38,7 +38,7 @@ def spaces(draw):
     """Draw what `pieces` takes: a model, a cluster, a workload, limits."""
     cluster = draw(clusters())
     workload = Workload(
-        sequence=draw(st.sampled_from((60, 512, 4096, 131072))),
+        seq_len=draw(st.sampled_from((60, 512, 4096, 131072))),
         global_batch=draw(st.sampled_from((6, 64, 768, 2048))),
     )
     word = st.sampled_from
@@ -64,7 +64,7 @@ def test_the_space_holds_every_strategy_once_and_nothing_impossible():
     assert len({str(s) for s in strategies}) == len(strategies)
     for s in strategies:
         assert s.accelerators == 16
-        assert s.micro_steps(WORK) * s.micro_batch * s.data_parallel == 32
+        assert s.microbatches_of(WORK) * s.micro_batch * s.data_parallel == 32
     # All kinds of data parallelism, with every way to split 16 ranks into replicas and shards.
     flat = {(s.sharding, s.dp_replicate, s.dp_shard) for s in strategies if s.tp == s.pp == 1}
     assert flat == {
@@ -95,7 +95,7 @@ def test_a_space_counted_by_hand():
     # Two accelerators, four sequences, one layer per stage: tp2, cp2, pp2 or data parallelism.
     model = load_model("llama-2-7b")
     limits = Limits(recompute=("none",), overlap=(True,), schedule=("1f1b",))
-    work = Workload(sequence=2048, global_batch=4)
+    work = Workload(seq_len=2048, global_batch=4)
     cluster = load_cluster("dgx-h100", 2)
     # dp2: ddp, zero1, zero2, and zero3 kept or freed, prefetched or not = 7, times mb 1, 2.
     # One rank: mb 1, 2, 4, times tp2 with or without sp, cp2 ring or all-gather, or pp2.

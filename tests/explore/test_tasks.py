@@ -5,14 +5,14 @@ from scalewise.catalog import load_cluster
 from scalewise.explore.search import search
 from scalewise.explore.sizes import Rule
 from scalewise.explore.space import Limits
-from scalewise.explore.tasks import Priced, Task, price
+from scalewise.explore.tasks import PointResult, Task, price
 from scalewise.explore.templates import parse_template
 from scalewise.model import load_model
 from scalewise.stack import load_stack
 from scalewise.step.estimate import estimate
 from scalewise.strategy import parse_strategy
 
-WEAK = Rule(kind="weak", batch=2, sequence=4096)
+WEAK = Rule(kind="weak", batch=2, seq_len=4096)
 
 
 def task(template, size=8, cluster="dgx-h100", model="llama-2-7b", rule=WEAK, **fields):
@@ -31,20 +31,21 @@ def test_a_task_stands_alone(template):
     asked = task(template, 16)
     read = msgspec.msgpack.decode(msgspec.msgpack.encode(asked), type=Task)
     assert read == asked
-    told = price(asked)
-    assert price(read) == told
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=Priced) == told
+    text = price(asked)
+    assert price(read) == text
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(text), type=PointResult) == text
 
 
 @pytest.mark.parametrize("template", ["hsdp64", "tp2-pp2-acfull", "fsdp-mb1", "ddp"])
 def test_a_given_strategy_is_its_estimate(template):
     asked = task(template, 128)
     point = price(asked).point
-    e = estimate(asked.model, asked.cluster, WEAK.at(asked.cluster), parse_strategy(point.strategy))
+    strategy, work = parse_strategy(point.strategy), WEAK.at(asked.cluster)
+    e = estimate(asked.model, asked.cluster, work, strategy, stack=asked.stack)
     assert point.step_seconds == e.step_seconds
     assert point.memory_bytes == e.memory_bytes
     assert point.infeasible == e.infeasible
-    assert point.examined is None
+    assert point.evaluated is None
     assert sum(point.terms.values()) == pytest.approx(point.step_seconds)
 
 
@@ -58,7 +59,7 @@ def test_best_is_what_the_search_finds(by):
     point = price(asked).point
     assert point.strategy == str(found.best.strategy)
     assert point.tokens_per_second == found.best.tokens_per_second
-    assert point.examined == found.examined
+    assert point.evaluated == found.evaluated
     assert point.feasible
 
 
@@ -72,7 +73,7 @@ def test_best_is_at_least_as_fast_as_what_was_given():
     ("template", "size", "fields", "said"),
     [
         ("tp8-pp8", 8, {}, "mesh: tp 8 x cp 1 x pp 8 = 64 does not divide 8"),
-        ("fsdp", 3, {"rule": Rule(kind="weak", batch=0.5, sequence=4096)}, "not a whole number"),
+        ("fsdp", 3, {"rule": Rule(kind="weak", batch=0.5, seq_len=4096)}, "not a whole number"),
         ("fsdp-tp3", 6, {}, "tp = 3 does not divide the 32 attention heads"),
         ("fsdp-eager", 8, {}, "the strategy says eager, but stack megatron is compiled"),
         ("fsdp-ep2", 8, {}, "ep = 2 needs a mixture of experts"),

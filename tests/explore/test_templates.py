@@ -36,10 +36,10 @@ def test_templates_take_the_ranks_that_are_left(template, size, batch, strategy)
     [
         ("tp8-pp8", 8, 16, "tp 8 x cp 1 x pp 8 = 64 does not divide 8"),
         ("hsdp64", 96, 96, "groups of 64 do not divide 96"),
-        ("fsdp", 64, 32, "32 sequences cannot be shared by 64"),
-        ("fsdp-mb4", 8, 16, "no multiple of micro batch 4 x 8"),
+        ("fsdp", 64, 32, "32 sequences are not a multiple of 64"),
+        ("fsdp-mb4", 8, 16, "not a multiple of micro-batch 4 x 8"),
         ("fsdp64", 8, 8, "its size is fixed"),
-        ("fsdp-ga3", 8, 16, "2 sequences per rank are no multiple of 3"),
+        ("fsdp-ga3", 8, 16, "2 sequences per rank are not a multiple of 3"),
     ],
 )
 def test_what_does_not_fit_says_why(template, size, batch, said):

@@ -84,7 +84,7 @@ def test_one_domain_has_no_network():
         assert found[name].unused == "all 4 accelerators share one scale-up domain"
     assert found["scale-up bandwidth"].unused == ""
     lonely, _ = by_name(toy_cluster(1))
-    assert lonely["scale-up bandwidth"].unused == "one accelerator talks to nobody"
+    assert lonely["scale-up bandwidth"].unused == "a single GPU has no communication"
 
 
 def test_tpus_have_neither_nccl_nor_published_power():

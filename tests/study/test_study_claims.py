@@ -90,7 +90,7 @@ def test_change_is_told_with_both_numbers():
               second={"accelerators": 64}, why="So it is."),
         EXPERIMENT, rows({8: 0.4, 64: 0.3}),
     )  # fmt: skip
-    assert (found.verdict, found.ours, found.theirs) == (HOLDS, "-25.0 %", "-25.0 %")
+    assert (found.verdict, found.ours, found.theirs) == (HOLDS, "-25.0%", "-25.0%")
     assert found.why == "So it is."
     assert found.value == pytest.approx(-0.25)
 
@@ -109,7 +109,7 @@ def test_peak(values, wanted, verdict):
     )
     assert found.verdict == verdict
     best = max(values, key=values.get)
-    assert found.ours == f"tensor parallelism {best}"
+    assert found.ours == f"tensor parallel degree {best}"
 
 
 def test_crossover():
@@ -118,7 +118,7 @@ def test_crossover():
     asked = claim(measure="crossover", published=512, first={"strategy": "fsdp"},
                   second={"strategy": "fsdp-tp2"})  # fmt: skip
     found = judge(asked, EXPERIMENT, both)
-    assert (found.verdict, found.ours, found.value) == (HOLDS, "512 accelerators", 512.0)
+    assert (found.verdict, found.ours, found.value) == (HOLDS, "512 GPUs", 512.0)
     never = judge(asked, EXPERIMENT, both[:3] + rows({8: 0.1, 64: 0.1}, strategy="fsdp-tp2"))
     assert never.verdict == "not judged"
     assert never.why == "it never gets ahead, up to 64 accelerators."

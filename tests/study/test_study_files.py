@@ -32,10 +32,10 @@ def test_the_table_shows_what_figures_and_claims_use():
          "`caption`"),
         ("why =", "wy =", "study: experiment weak: claims 1: unknown key `wy`", "`why`"),
         ("stacks =", "stack =", "study: defaults: unknown key `stack`", "`stacks`"),
-        ('"mfu"]', '"mfuu"]', "study: experiment weak: there is no metric `mfuu`", "`mfu`"),
-        ('x = "nodes"', 'x = "node"', "study: experiment rings: there is no axis `node`",
+        ('"mfu"]', '"mfuu"]', "study: experiment weak: unknown metric `mfuu`", "`mfu`"),
+        ('x = "nodes"', 'x = "node"', "study: experiment rings: unknown axis `node`",
          "`nodes`"),
-        ("where = {strategy", "where = {strategie", "experiment weak: there is no axis `strategie`",
+        ("where = {strategy", "where = {strategie", "experiment weak: unknown axis `strategie`",
          "`strategy`"),
         ('x = "nodes"', 'x = "nodes"\nkind = "map"', "experiment rings: a figure of kind map needs",
          "series"),
@@ -96,7 +96,7 @@ def test_the_template_loads_and_explains_every_key():
         assert f"# {key} =" in text
     # Every key stands under its own explanation.
     lines = text.splitlines()
-    assert lines[lines.index("# reoptimise = false") - 1].startswith("# Of kind sensitivity")
+    assert lines[lines.index("# reoptimize = false") - 1].startswith("# Kind sensitivity")
     assert "One of: weak, strong." in text
     assert max(map(len, lines)) <= 100
 

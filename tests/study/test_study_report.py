@@ -8,11 +8,11 @@ from studies import SMALL
 
 from measure_jobs import record
 from scalewise.evidence.runs import Run
-from scalewise.measure.records import append
-from scalewise.report.study_data import COLUMNS, study_csv, study_parquet
-from scalewise.report.study_report import drawings_of, write_report
-from scalewise.report.study_style import drawing_of
+from scalewise.records.files import append
+from scalewise.report.study_figure import study_figure, study_figures
+from scalewise.report.study_report import COLUMNS, study_rows, write_report
 from scalewise.report.study_words import findings
+from scalewise.report.table import to_csv, to_parquet
 from scalewise.study.files import read_study
 from scalewise.study.measures import AXES, METRICS
 from scalewise.study.overlays import marks_of, read_overlays
@@ -68,12 +68,12 @@ def test_the_page_asks_nothing_of_the_network(page):
 def test_the_page_tells_verdicts_before_figures(page):
     own = without_plotly(page)
     assert own.index("holds with a difference</span>") < own.index("<figure>")
-    assert "-37.2 %" in own
+    assert "-37.2%" in own
     assert "Because." in own
     assert "scalewise study run small.toml -o report/" in own
     assert "All is well." in own
     assert "stack llm-foundry: 300 published runs" in own
-    assert "The table behind it: 4 points" in own
+    assert "Table of 4 points" in own
 
 
 def test_texts_of_files_are_escaped(page):
@@ -102,14 +102,14 @@ def test_it_prints(page):
 def test_verdicts_as_json(folder):
     (record,) = json.loads((folder / "verdicts.json").read_text())
     assert record["verdict"] == "holds with a difference"
-    assert record["published"] == "-37.2 %"
+    assert record["published"] == "-37.2%"
     assert record["value"] == pytest.approx(-0.24, abs=0.08)
 
 
 def test_csv_has_all_axes_and_metrics_in_si(answer):
-    rows = list(csv.DictReader(io.StringIO(study_csv(answer.rows))))
+    rows = list(csv.DictReader(io.StringIO(to_csv(study_rows(answer.rows), COLUMNS))))
     assert len(rows) == len(answer.rows)
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == tuple(COLUMNS)
     assert {*AXES, *METRICS} <= set(COLUMNS)
     first = rows[0]
     assert (first["experiment"], first["strategy"], first["accelerators"]) == (
@@ -123,7 +123,7 @@ def test_csv_has_all_axes_and_metrics_in_si(answer):
 
 def test_parquet_reads_back(answer):
     polars = pytest.importorskip("polars")
-    table = polars.read_parquet(io.BytesIO(study_parquet(answer.rows)))
+    table = polars.read_parquet(io.BytesIO(to_parquet(study_rows(answer.rows), COLUMNS)))
     assert table.columns == list(COLUMNS)
     assert table["accelerators"].dtype == polars.Int64
     assert table["mfu"][0] == answer.rows[0].metrics["mfu"]
@@ -136,34 +136,42 @@ def test_the_same_answer_gives_the_same_pictures(answer, folder, tmp_path):
         assert again == (folder / "figures" / name).read_bytes()
 
 
-def test_a_drawing_has_units_order_and_published_points(answer):
-    drawing = drawings_of(answer)["weak"][0]
-    assert drawing.name == "weak-1"
-    assert [panel.metric.label for panel in drawing.panels] == [
-        "tokens/s per accelerator",
-        "MFU, %",
-    ]
-    assert drawing.xs == [128, 2048]
+def test_a_figure_has_units_order_and_published_points(answer):
+    figure = study_figures(answer)["weak"][0]
+    assert figure.name == "weak-1"
+    assert [panel.y.label for panel in figure.panels] == ["throughput (tok/s/GPU)", "MFU (%)"]
+    assert figure.panels[0].x.values == [128, 2048]
     # In order of the first panel at the largest size.
-    ends = [trace.ys[-1] for trace in drawing.panels[0].traces]
+    ends = [trace.ys[-1] for trace in figure.panels[0].traces]
     assert ends == sorted(ends, reverse=True)
-    (mark,) = drawing.panels[1].marks
-    assert (mark.name, mark.xs, mark.ys, mark.published) == ("published MFU", [128], [40.0], True)
-    (half,) = drawing.panels[0].marks
+    (mark,) = figure.panels[1].marks
+    assert (mark.name, mark.xs, mark.ys, mark.symbol) == ("published MFU", [128], [40.0], "star")
+    (half,) = figure.panels[0].marks
     base = next(row for row in answer.of("weak") if row.axes["strategy"] == "fsdp")
     assert half.ys == [pytest.approx(0.5 * base.metrics["tokens_per_second_per_accelerator"])]
-    assert drawing.sources == ["half: a paper", "published MFU: a paper & its table"]
-    facets = drawings_of(answer)["rings"][0]
-    assert [panel.title for panel in facets.panels] == ["1 MiB", "64 MiB"]
+    assert figure.sources == ["half: a paper", "published MFU: a paper & its table"]
+    facets = study_figures(answer)["rings"][0]
+    assert [panel.title for panel in facets.panels] == ["1.00 MiB", "64.0 MiB"]
+
+
+def test_changes_go_down_by_the_size_of_their_effect(answer):
+    (panel,) = study_figures(answer)["buy"][0].panels
+    assert (panel.kind, panel.sideways) == ("bars", True)
+    (trace,) = panel.traces
+    effects = dict(zip(trace.xs, trace.ys, strict=True))
+    sizes = [abs(effects[x]) for x in panel.x.values]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(sizes) <= 14
+    assert min(sizes) >= 0.05
 
 
 def test_findings_are_computed(answer):
     weak, rings, buy = answer.study.experiments
-    told = findings(weak, answer.of(weak))
-    assert told[0].startswith("From 128 to 2,048 accelerators, tokens/s per accelerator goes from")
-    assert "ring latency" in told[1]
+    lines = findings(weak, answer.of(weak))
+    assert lines[0].startswith("From 128 to 2,048 GPUs, throughput changes from")
+    assert "ring latency" in lines[1]
     assert "GB/s" in findings(rings, answer.of(rings))[0]
-    assert findings(buy, answer.of(buy))[0].startswith("At 128 accelerators the largest gains are:")
+    assert findings(buy, answer.of(buy))[0].startswith("Largest gains at 128 GPUs: ")
 
 
 def run_row(**changes):
@@ -184,8 +192,8 @@ def test_measured_runs_are_laid_over_what_they_match(answer):
     assert measured["mfu"].value == 0.35
     assert measured["mfu"].label == "measured, our wiki"
     assert "fsdp256-mb2" in measured["mfu"].source
-    drawing = drawing_of(weak, 0, answer.of(weak), marks)
-    shown = [m for m in drawing.panels[0].marks if not m.published]
+    figure = study_figure(weak, 0, answer.of(weak), marks)
+    shown = [m for m in figure.panels[0].marks if m.symbol == "cross"]
     assert [(m.xs, m.ys) for m in shown] == [([256], [8000.0])]
 
 

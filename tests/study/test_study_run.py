@@ -12,7 +12,7 @@ from scalewise.study.files import Experiment, Variant, load_study, read_study, s
 from scalewise.study.plan import changed, plan, reduced, sizes_of, templates_of
 from scalewise.study.rows import select, values_of, varying
 from scalewise.study.run import run_study
-from scalewise.study.tasks import price_step
+from scalewise.study.tasks import evaluate_step
 from scalewise.sweep.run import run
 from scalewise.sweep.store import Store
 from waiting import until
@@ -27,10 +27,10 @@ class Counting:
     """A runner with a store that counts what was computed and not read."""
 
     def __init__(self, store):
-        self.store, self.computed, self.told = store, 0, []
+        self.store, self.computed, self.lines = store, 0, []
 
     def __call__(self, tasks, function, result_type):
-        with Store(self.store, say=self.told.append) as store:
+        with Store(self.store, say=self.lines.append) as store:
             before = len(store)
             yield from run(tasks, function, result_type=result_type, store=store)
             self.computed += len(store) - before
@@ -91,9 +91,9 @@ def test_rows_have_axes_and_metrics(answer):
         row.metrics["speedup"] * 128 / 2048, rel=1e-12
     )
     assert row.metrics["communication_share"] == pytest.approx(
-        row.metrics["exposed_share"] + row.metrics["contention_share"], rel=1e-12
+        row.metrics["exposed_fraction"] + row.metrics["contention_share"], rel=1e-12
     )
-    assert 0.0 < row.metrics["exposed_share"] < row.metrics["load_share"] < 1.0
+    assert 0.0 < row.metrics["exposed_fraction"] < row.metrics["comm_fraction"] < 1.0
     ring = select(answer.of("rings"), {"collective": "all_gather", "nodes": 8,
                                        "message_bytes": 2**20})[0]  # fmt: skip
     seconds = ring.metrics["collective_seconds"]
@@ -167,7 +167,7 @@ def test_a_damaged_store_is_set_aside_with_a_message(tmp_path):
     answer = run_study(read_study(SMALL), runner)
     assert runner.computed == 11
     assert answer.empty == []
-    assert any("points.db" in sentence for sentence in runner.told)
+    assert any("points.db" in sentence for sentence in runner.lines)
     assert len([each for each in tmp_path.iterdir() if each.name.startswith("points.db.")]) >= 1
 
 
@@ -211,8 +211,8 @@ def _made(path):
 
 def test_answers_of_steps_know_more_than_points(answer):
     item = plan(read_study(SMALL).experiments[0])[0]
-    found = price_step(item.task)
-    assert found.load_seconds > 0.0
+    found = evaluate_step(item.task)
+    assert found.comm_seconds > 0.0
     assert found.tflops == pytest.approx(found.priced.point.mfu * 989.4, rel=0.01)
     assert "stack llm-foundry" in found.provenance["software constants"]
     assert any("stack llm-foundry" in each for each in answer.provenance["software constants"])

@@ -8,7 +8,7 @@ from scalewise.trace.intervals import Intervals, merged, union
 pairs = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=30)
 
 
-def gathered(given_pairs, base=0.0):
+def collected(given_pairs, base=0.0):
     found = Intervals(base)
     for start, duration in given_pairs:
         found.add(base + start * 1e-3, duration * 1e-3)
@@ -21,7 +21,7 @@ def cells(given_pairs):
 
 
 def test_what_touches_is_one():
-    spans = gathered([(10, 5), (0, 4), (4, 2), (12, 1), (30, 1)])
+    spans = collected([(10, 5), (0, 4), (4, 2), (12, 1), (30, 1)])
     assert spans.starts.tolist() == [0, 10, 30]
     assert spans.ends.tolist() == [6, 15, 31]
     assert spans.length() == 12
@@ -32,13 +32,13 @@ def test_what_touches_is_one():
 def test_nothing_covers_nothing():
     spans = merged()
     assert (spans.length(), spans.length(0, 9), spans.shared(spans)) == (0, 0, 0)
-    assert union(spans, gathered([(1, 2)])).length() == 2
-    assert gathered([(1, 2)]).shared(spans) == 0
+    assert union(spans, collected([(1, 2)])).length() == 2
+    assert collected([(1, 2)]).shared(spans) == 0
 
 
 def test_large_times_keep_nanoseconds():
     # As in traces: microseconds since 1970 leave a double no more than that.
-    spans = gathered([(0, 7), (8, 1)], base=4_458_676_522_690.0)
+    spans = collected([(0, 7), (8, 1)], base=4_458_676_522_690.0)
     assert spans.starts.tolist() == [0, 8]
     assert spans.length() == 8
 
@@ -46,7 +46,7 @@ def test_large_times_keep_nanoseconds():
 @given(pairs, pairs, st.integers(0, 80), st.integers(0, 80))
 def test_lengths_are_those_of_sets(one, other, low, high):
     low, high = min(low, high), max(low, high)
-    a, b = gathered(one), gathered(other)
+    a, b = collected(one), collected(other)
     x, y = cells(one), cells(other)
     window = set(range(low, high))
     assert a.length() == len(x)
@@ -61,9 +61,9 @@ def test_folding_changes_nothing(monkeypatch):
     generator = np.random.default_rng(1)
     given_pairs = list(zip(generator.integers(0, 9000, 4000).tolist(),
                            generator.integers(0, 5, 4000).tolist(), strict=True))  # fmt: skip
-    at_once = gathered(given_pairs)
+    at_once = collected(given_pairs)
     monkeypatch.setattr(module, "FOLD", 7)
-    folded = gathered(given_pairs)
+    folded = collected(given_pairs)
     assert folded.starts.tolist() == at_once.starts.tolist()
     assert folded.ends.tolist() == at_once.ends.tolist()
     assert folded.length() == len(cells(given_pairs))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import toy_traces as toy
 from scalewise.errors import InputError
-from scalewise.trace.account import account
-from scalewise.trace.gather import _Gatherer
+from scalewise.trace.breakdown import break_down
+from scalewise.trace.collect import _Gatherer
 from scalewise.trace.read import read_trace
 from scalewise.trace.stream import Event
 
@@ -98,12 +98,12 @@ def test_calls_by_collective_group_and_size(summary):
         ("all_reduce", 4, None, (2 << 20) + 440),
         ("all_gather", 1, 8, 16 << 20),
     ]
-    reduce, gather = found.collectives
+    reduce, collect = found.collectives
     assert reduce.communication_seconds == pytest.approx(45 * MICRO)
     assert reduce.exposed_seconds == pytest.approx(40 * MICRO)
     assert reduce.overlap_pct == pytest.approx(100 * 5 / 45)
     assert (reduce.smallest_bytes, reduce.largest_bytes) == (0, 2 << 20)
-    assert gather.overlap_pct == pytest.approx(100 * 10 / 15)
+    assert collect.overlap_pct == pytest.approx(100 * 10 / 15)
     assert [(g.name, g.group_size, g.calls) for g in found.groups] == [
         ("mesh_dp", 8, 2), ("mesh_tp", 4, 3),
     ]  # fmt: skip
@@ -116,8 +116,8 @@ def test_calls_by_collective_group_and_size(summary):
 
 
 def test_a_kernel_that_tells_nothing_is_asked_of_its_launcher(summary):
-    told = toy.nccl(0, 1)["args"]
-    launch = toy.event("cpu_op", "record_param_comms", 0, 9, **(told | {"External id": 77}))
+    text = toy.nccl(0, 1)["args"]
+    launch = toy.event("cpu_op", "record_param_comms", 0, 9, **(text | {"External id": 77}))
     bare = toy.kernel(10, 5, toy.SEND_RECV, **{"External id": 77})
     other = toy.kernel(20, 5, toy.SEND_RECV, **{"External id": 78})
     # In either order: nothing in a trace is sorted.
@@ -342,10 +342,10 @@ def test_agrees_with_holistic_trace_analysis(tmp_path, last, overlap, idle, comp
     path = toy.write(tmp_path / "t.json.gz", toy.busy_rank(), **toy.info())
     found = read_trace(path, last_step=last)
     assert found.overlap_pct == pytest.approx(overlap, abs=0.005)
-    told = micro(found)
-    assert (told[0], told[1], told[7]) == (window, compute, idle)
+    text = micro(found)
+    assert (text[0], text[1], text[7]) == (window, compute, idle)
     # It has one word for communication and copies that are not under compute.
-    assert told[4] + told[6] == other
+    assert text[4] + text[6] == other
 
 
 # The same on two traces of its test data (MIT licence), which are not shipped here:
@@ -384,8 +384,8 @@ def test_times_add_up_in_every_window(compute, communication, copies, lengths):
         start += length
     gatherer = _Gatherer()
     gatherer.feed(msgspec.json.decode(msgspec.json.encode(events), type=list[Event]))
-    (lane,) = gatherer.gathered({}).lanes
-    rank = account(lane, last_step=True, rank=0, file="", events=0, complete=True)
+    (lane,) = gatherer.collected({}).lanes
+    rank = break_down(lane, last_step=True, rank=0, file="", events=0, complete=True)
     for part in (rank, *rank.steps):
         window, computed, communicated, overlapped, exposed, _, copied, idle = micro(part)
         assert exposed + overlapped == pytest.approx(communicated)

@@ -1,1 +1,1 @@
-"""Many estimates for one question: curves over sizes, and the best of many strategies."""
+"""Searches over strategies, sizes and upgrades, as many estimates at once."""

@@ -1,10 +1,10 @@
-"""From which size does one strategy beat another? Found between the sizes that were asked for.
+"""Crossovers: the first size at which one strategy is faster than another.
 
-    find(curves)                        # at the sizes there are: "from 512 tp2 beats fsdp"
+    find(curves)                        # at the given sizes: "from 512 tp2 beats fsdp"
     refine(crossover, ..., priced)      # between them: "from 384"
 
-Who leads may change between two neighbours of a doubling range. Sizes in between that both
-strategies can have, whole scale-up domains each, are halved until the change is enclosed.
+Sizes between two given ones that both strategies can have, with whole scale-up domains, are
+bisected until the crossover is enclosed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from scalewise.explore.sizes import Rule
 from scalewise.explore.templates import Template
 
 PARTS = 16
-"""Into how many parts a gap between two sizes is cut at most: finer is finer than the model."""
+"""Maximum number of parts of a gap between two sizes: finer would exceed the accuracy."""
 
-Priced = Callable[[Template, int], Point | None]
-"""Prices a strategy at a size, or None where it cannot run."""
+PointResult = Callable[[Template, int], Point | None]
+"""Evaluates a strategy at a size; None if it cannot run."""
 
 
 def find(curves: Sequence[Curve]) -> list[Crossover]:
-    """Find every place where one strategy overtakes another in the same group.
+    """Return all crossovers between strategies of the same group.
 
-    Sizes at which either cannot run are passed over. Strategies that were level so far and then
-    part count as well; falling back to level does not.
+    Sizes at which either cannot run are skipped. A lead after equal values counts as a crossover; a
+    return to equal values does not.
     """
     found: list[Crossover] = []
     for first, second in combinations(curves, 2):
@@ -43,7 +43,7 @@ def find(curves: Sequence[Curve]) -> list[Crossover]:
 
 
 def _crossings(first: Curve, second: Curve) -> list[Crossover]:
-    """Walk two curves side by side and note every change of the lead."""
+    """Yield every change of the lead between two curves."""
     others = {point.accelerators: point for point in second.feasible}
     pairs = [(p, others[p.accelerators]) for p in first.feasible if p.accelerators in others]
     found: list[Crossover] = []
@@ -57,14 +57,14 @@ def _crossings(first: Curve, second: Curve) -> list[Crossover]:
         if winner.label == ahead:
             continue
         ahead = winner.label
-        # The first size sets who leads; there is nothing before it to cross from.
+        # The first size sets the leader; there is no crossover before it.
         if place:
             leading = one if ratio > 1.0 else other
             found.append(
                 Crossover(
                     model=first.model,
                     cluster=first.cluster,
-                    sequence=first.sequence,
+                    seq_len=first.seq_len,
                     accelerators=one.accelerators,
                     previous=pairs[place - 1][0].accelerators,
                     winner=winner.label,
@@ -79,20 +79,20 @@ def _crossings(first: Curve, second: Curve) -> list[Crossover]:
 
 
 def refine(
-    found: Crossover, winner: Template, loser: Template, sizes: Sequence[int], priced: Priced
+    found: Crossover, winner: Template, loser: Template, sizes: Sequence[int], priced: PointResult
 ) -> Crossover:
-    """Enclose a crossover between sizes that were not asked for.
+    """Return a crossover enclosed between sizes that were not given.
 
     Args:
-        found: The crossover, at two sizes that were.
-        winner: The strategy that is ahead from there.
+        found: The crossover, at two given sizes.
+        winner: The strategy that leads from there.
         loser: The other one.
-        sizes: What both can have in between, rising.
-        priced: Prices either of them.
+        sizes: Sizes in between that both can have, ascending.
+        priced: Evaluates either of them.
 
     Returns:
-        The crossover at the smallest of these sizes with the winner ahead, if the lead changes
-        once; a size at which either does not fit the memory ends the search where it is.
+        The crossover at the smallest of these sizes at which the winner leads, if the lead changes
+        once. A size at which either does not fit ends the search there.
     """
     low, high = 0, len(sizes)
     while low < high:
@@ -118,14 +118,13 @@ def refine(
 def between(
     found: Crossover, cluster: Cluster, rule: Rule, templates: Sequence[Template]
 ) -> list[int]:
-    """List sizes inside a crossover's gap that all templates can have, at most `PARTS` - 1.
+    """Return sizes inside a crossover's gap that all templates can have, at most `PARTS` - 1.
 
-    They fill whole scale-up domains, as the neighbours of a doubling range do: a domain filled in
-    part has other links, and would be compared with others.
+    They fill whole scale-up domains, as powers of two do: a partly filled domain has other links.
     """
     step = math.lcm(cluster.scale_up_domain, *(each.multiple for each in templates))
     gap = found.accelerators - found.previous
-    # Of a huge gap not every size needs to be looked at.
+    # Not every size of a large gap needs to be evaluated.
     step *= max(gap // step // (64 * PARTS), 1)
     start = (found.previous // step + 1) * step
     sizes = [
@@ -138,7 +137,7 @@ def between(
 
 
 def _shares(rule: Rule, size: int, template: Template) -> bool:
-    """Whether the data-parallel ranks of a size can share its batch."""
+    """Return whether the data-parallel ranks of a size divide its batch."""
     inner = template.base.tp * template.base.cp * template.base.pp
     micro = template.base.micro_batch if template.has_micro_batch else 1
     try:

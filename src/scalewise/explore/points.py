@@ -1,10 +1,10 @@
-"""What is a scaling curve? Points over sizes, what each size gains, and where it stops paying.
+"""Scaling curves: points over sizes, marginal values and knees.
 
     points = join(points)                      # marginal values filled in
-    knee(curve, 0.5)                           # first size that returns less than half, or None
-    curves.groups()                            # what may be compared: strategies of one question
+    knee(curve, 0.5)                           # first size below 50% marginal efficiency, or None
+    curves.groups()                            # comparable curves: strategies of one question
 
-Data and arithmetic on it only: `scale` makes curves, `report.curves` prints and draws them.
+Only data and arithmetic: `scale` makes curves, `report.scale_table` prints and draws them.
 """
 
 from __future__ import annotations
@@ -16,70 +16,73 @@ import msgspec
 
 from scalewise.explore.causes import Cause, find_cause
 from scalewise.explore.sizes import Rule
+from scalewise.results import Result
 
 KNEE = 0.5
-"""Share of the first return below which growth is called past its knee, unless one is given."""
+"""Marginal efficiency below which a size is past its knee, by default."""
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One strategy at one size. Marginal values compare with the previous size that fits."""
+    """One strategy at one size. Marginal values are relative to the previous size that fits."""
 
     accelerators: int
-    """How many."""
+    """Number of GPUs."""
     strategy: str
     """The strategy, with its sizes."""
+    stack: str = ""
+    """Software that runs it."""
     global_batch: int
-    """Sequences per step over all accelerators."""
-    micro_steps: int
-    """Micro steps per optimizer step."""
+    """Sequences per step over all GPUs."""
+    num_microbatches: int
+    """Gradient accumulation steps."""
     step_seconds: float
-    """Time of one optimizer step, seconds."""
+    """Step time, seconds."""
     terms: dict[str, float]
-    """Seconds of the step by what they are spent on; they add up."""
+    """Seconds of the step by term; they add up."""
     tokens_per_second: float
-    """Of all accelerators."""
+    """Tokens/s of all GPUs."""
     tokens_per_second_per_accelerator: float
-    """Of one."""
+    """Tokens/s of one GPU."""
     low: float
-    """Low end of the 80 % interval of tokens/s per accelerator."""
+    """Low end of the 80% prediction interval of tokens/s per GPU."""
     high: float
     """High end of it."""
     mfu: float
     """Model FLOP/s over peak."""
-    exposed_share: float
-    """Share of the step in communication that nothing hides."""
+    exposed_fraction: float
+    """Exposed communication, fraction of the step."""
     contention_share: float
-    """Share of the step by which hidden communication slows compute down."""
+    """Contention, fraction of the step."""
     memory_bytes: float
-    """Peak of the fullest rank, bytes."""
+    """Peak memory (worst rank), bytes."""
     watts_per_accelerator: float | None = None
-    """Mean power of one device, watts; None where it is not published."""
+    """Mean power of one GPU, watts; None if it is not published."""
     facility_watts_per_accelerator: float | None = None
     """With host, network and PUE, watts."""
     tokens_per_joule: float | None = None
-    """Of the site's energy."""
+    """Tokens per joule of facility energy."""
     usd_per_million_tokens: float | None = None
-    """Rent, dollars; None where no price is known."""
+    """Cost, dollars per million tokens; None without a price."""
     days: float | None = None
     """Days for the token budget, without failures; None without one."""
-    gather_seconds: float | None = None
-    """Gather of one layer's parameters, seconds; None where no ring gathers any."""
-    gather_latency: float | None = None
-    """What of it is owed to latency, which more bandwidth does not shorten, seconds."""
-    examined: int | None = None
-    """Strategies tried to find this one; None where it was given."""
+    all_gather_seconds: float | None = None
+    """All-gather of one layer's parameters, seconds; None without a ring all-gather."""
+    all_gather_latency: float | None = None
+    """Its latency, which more bandwidth does not shorten, seconds."""
+    evaluated: int | None = None
+    """Strategies evaluated to find this one; None if it was given."""
     infeasible: str | None = None
     """Why it cannot run, or None."""
     previous: int | None = None
-    """Accelerators of the point that the marginal values compare with; None for the first."""
+    """GPUs of the point that the marginal values refer to; None for the first."""
     marginal_tokens_per_second: float | None = None
-    """Tokens/s gained per accelerator added since the previous size."""
+    """Tokens/s gained per GPU added since the previous size."""
     marginal_tokens_per_joule: float | None = None
-    """Tokens/s gained per watt added at the site since the previous size."""
+    """Tokens/s gained per facility watt added since the previous size."""
     marginal_usd_per_million_tokens: float | None = None
-    """Rent added over tokens gained since the previous size; None if nothing was gained."""
+    """Cost added over tokens gained since the previous size; None if nothing was gained."""
     cause: Cause | None = None
-    """What the loss since the previous size is spent on; None if nothing was lost."""
+    """Cause of the loss since the previous size; None if nothing was lost."""
 
     @property
     def feasible(self) -> bool:
@@ -87,23 +90,23 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.infeasible is None
 
 
-class Missing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class InfeasibleSize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A size that a strategy cannot have."""
 
     accelerators: int
-    """How many."""
+    """Number of GPUs."""
     reason: str
-    """Why there is no point."""
+    """Reason."""
 
 
 class Group(NamedTuple):
-    """What curves must share for one strategy to beat another."""
+    """Model, cluster and sequence length that comparable curves share."""
 
     model: str
     """Name of the model."""
     cluster: str
     """Name of the cluster."""
-    sequence: int
+    seq_len: int
     """Tokens per sequence."""
 
 
@@ -116,21 +119,25 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Name of the model."""
     cluster: str
     """Name of the cluster."""
-    sequence: int
+    seq_len: int
     """Tokens per sequence."""
     stack: str
-    """Software whose constants were used."""
+    """Software stack."""
     precision: str
-    """Of the matrix products."""
+    """Precision of GEMMs."""
+    parameters: float = 0.0
+    """Parameters of the model; 0 if unknown."""
+    kind: str = "gpu"
+    """Kind of accelerator: "gpu", "tpu" or "other"."""
     points: tuple[Point, ...]
-    """By rising size."""
-    missing: tuple[Missing, ...] = ()
-    """Sizes without a point."""
+    """In order of size."""
+    missing: tuple[InfeasibleSize, ...] = ()
+    """Infeasible sizes."""
 
     @property
     def group(self) -> Group:
-        """What it may be compared with."""
-        return Group(self.model, self.cluster, self.sequence)
+        """Group of comparable curves."""
+        return Group(self.model, self.cluster, self.seq_len)
 
     @property
     def feasible(self) -> tuple[Point, ...]:
@@ -139,7 +146,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Knee(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where growing stops paying."""
+    """Knee of one curve."""
 
     label: str
     """The strategy without its sizes."""
@@ -147,86 +154,86 @@ class Knee(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Name of the model."""
     cluster: str
     """Name of the cluster."""
-    sequence: int
+    seq_len: int
     """Tokens per sequence."""
     accelerators: int
-    """First size whose added accelerators return too little."""
+    """First size with a marginal efficiency below the threshold."""
     previous: int
     """The size before it."""
     returned: float
-    """What each added accelerator brings, over what each one brings at the smallest size."""
+    """Marginal efficiency: tokens/s per added GPU over tokens/s per GPU at the smallest size."""
 
 
 class Crossover(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where one strategy overtakes another."""
+    """Crossover of two strategies."""
 
     model: str
     """Name of the model."""
     cluster: str
     """Name of the cluster."""
-    sequence: int
+    seq_len: int
     """Tokens per sequence."""
     accelerators: int
-    """First size at which the winner is ahead."""
+    """First size at which the winner leads."""
     previous: int
-    """Largest size known to lie below it, where the winner was behind or level."""
+    """Largest smaller size that was evaluated, where the winner does not lead."""
     winner: str
-    """Label of the strategy that is ahead from here."""
+    """Label of the strategy that leads from here."""
     loser: str
     """Label of the other one."""
     gain: float
-    """By how much at this size, as a share of the loser's tokens/s."""
+    """Lead at this size, as a fraction of the loser's tokens/s."""
     rate: float
-    """Tokens/s per accelerator of the winner at this size."""
+    """Tokens/s per GPU of the winner at this size."""
     last: int
     """Largest size at which both run."""
     last_gain: float
-    """By how much there; negative if the lead was lost again."""
+    """Lead there; negative if it was lost again."""
 
 
-class Curves(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Curves(Result, msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The answer: curves, and what was asked."""
 
     rules: tuple[Rule, ...]
-    """What a step trains at every size; they differ in the sequence only."""
+    """Workload rules; they differ in the sequence length only."""
     sizes: tuple[int, ...]
     """What was asked for."""
     by: str
-    """What `best` makes small: "time", "cost" or "energy"."""
+    """Objective of `best`: "time", "cost" or "energy"."""
     curves: tuple[Curve, ...]
-    """By model, cluster and sequence, then by strategy, in the order asked for."""
+    """By model, cluster and sequence length, then by strategy, in the given order."""
     crossovers: tuple[Crossover, ...] = ()
-    """Every place where one strategy overtakes another in the same group, by rising size."""
+    """All crossovers within groups, in order of size."""
     warnings: tuple[str, ...] = ()
-    """What to know before trusting the points, each once."""
+    """Warnings, each once."""
 
     def groups(self) -> tuple[Group, ...]:
-        """What may be compared, in order."""
+        """Return the groups of comparable curves, in order."""
         return tuple(dict.fromkeys(curve.group for curve in self.curves))
 
     def of(self, group: Group) -> tuple[Curve, ...]:
-        """The curves of one group."""
+        """Return the curves of one group."""
         return tuple(curve for curve in self.curves if curve.group == group)
 
     def knees(self, share: float = KNEE) -> tuple[Knee, ...]:
-        """The knees of all curves that have one."""
+        """Return the knees of all curves that have one."""
         found = (knee(curve, share) for curve in self.curves)
         return tuple(each for each in found if each is not None)
 
 
 def knee(curve: Curve, share: float = KNEE) -> Knee | None:
-    """Find the first size whose added accelerators return too little.
+    """Return the first size with a marginal efficiency below a threshold.
 
-    The return of a size is the tokens/s gained since the previous one per accelerator added. It
-    is compared with tokens/s per accelerator at the smallest size that runs: under perfect
-    scaling the two are equal at every size, and there is no knee.
+    Marginal efficiency is the tokens/s gained since the previous size per added GPU, relative to
+    tokens/s per GPU at the smallest size that runs. Under perfect scaling it is 1 at every size,
+    and there is no knee.
 
     Args:
         curve: The curve.
-        share: What part of the first return is still enough, above 0.
+        share: Threshold, above 0.
 
     Returns:
-        The knee, or None if every size returns enough.
+        The knee, or None.
     """
     points = curve.feasible
     for point in points[1:]:
@@ -238,7 +245,7 @@ def knee(curve: Curve, share: float = KNEE) -> Knee | None:
                 label=curve.label,
                 model=curve.model,
                 cluster=curve.cluster,
-                sequence=curve.sequence,
+                seq_len=curve.seq_len,
                 accelerators=point.accelerators,
                 previous=point.previous,
                 returned=returned,
@@ -247,7 +254,7 @@ def knee(curve: Curve, share: float = KNEE) -> Knee | None:
 
 
 def join(points: Iterable[Point]) -> tuple[Point, ...]:
-    """Add to each point what it gains over the one before it; points that cannot run are kept."""
+    """Return the points with marginal values; points that cannot run are kept."""
     joined: list[Point] = []
     before: Point | None = None
     for point in sorted(points, key=lambda each: each.accelerators):

@@ -1,10 +1,10 @@
-"""What of a stream of strategies is worth keeping: the best few, and the front.
+"""Best few strategies, and Pareto front, of a stream of strategies.
 
-    kept = Kept(10)
-    kept.add(values, rows)                    # numbers to make small, and their strategies
-    kept.strategies()                         # best first
+    best = TopK(10)
+    best.add(values, rows)                    # objectives, smaller is better, and strategies
+    best.strategies()                         # best first
 
-A space is walked through in pieces; what stays in memory is what these classes hold.
+A space is evaluated in pieces; only these objects stay in memory.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from scalewise.strategy import Strategy
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Some strategies and what is to be made small, one row of `values` per objective."""
+    """Strategies with their objectives, one row of `values` per objective."""
 
     values: Array
     columns: dict[str, Array]
 
     @classmethod
     def none(cls, objectives: int = 1) -> Rows:
-        """No strategies at all."""
+        """Return an empty selection."""
         return cls(values=np.zeros((objectives, 0)), columns={f: np.zeros(0) for f in FIELDS})
 
     @classmethod
     def of(cls, values: Array, strategies: Strategies, places: Index) -> Rows:
-        """The rows at some places of a piece."""
+        """Return the rows at some indices of a piece."""
         if not len(places):
             return cls.none(len(values))
         return cls(values=values[:, places], columns=strategies.rows(places))
 
     def take(self, places: Index) -> Rows:
-        """Some of them."""
+        """Return a subset."""
         columns = {name: column[places] for name, column in self.columns.items()}
         return Rows(values=self.values[:, places], columns=columns)
 
     def with_(self, other: Rows) -> Rows:
-        """Both, these first."""
+        """Return both, these first."""
         return Rows(
             values=np.concatenate([self.values, other.values], axis=1),
             columns={
@@ -53,50 +53,50 @@ class Rows:
         )
 
     def strategies(self) -> list[Strategy]:
-        """As strategies again."""
+        """Return a list of strategies."""
         return list(Strategies(self.columns)) if self.values.shape[1] else []
 
 
-def smallest(values: Array, most: int, below: float = np.inf) -> Index:
+def smallest(values: Array, maximum: int, below: float = np.inf) -> Index:
     """Places of the `most` smallest values under a bound, in order; the first of equals first."""
     places = np.flatnonzero(values < below)
-    if len(places) > most:
+    if len(places) > maximum:
         found = values[places]
-        # Only what is not above the last one kept needs sorting.
-        last = np.partition(found, most - 1)[most - 1]
+        # Only values up to the last one kept need sorting.
+        last = np.partition(found, maximum - 1)[maximum - 1]
         places = places[found <= last]
-    order = np.argsort(values[places], kind="stable")[:most]
+    order = np.argsort(values[places], kind="stable")[:maximum]
     return np.asarray(places[order])
 
 
-class Kept:
+class TopK:
     """The best rows so far by one objective, never more than `most`."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, maximum: int) -> None:
+        self.maximum = maximum
         self.rows = Rows.none()
 
     @property
     def bound(self) -> float:
-        """What a row must be below to be of interest."""
+        """Value that a row must be below to enter."""
         values = self.rows.values[0]
-        return float(values[-1]) if len(values) == self.most else np.inf
+        return float(values[-1]) if len(values) == self.maximum else np.inf
 
     def add(self, rows: Rows) -> None:
-        """Offer rows; of equal values those stay that came first."""
+        """Add rows; among equal values the first stay."""
         if rows.values.shape[1]:
             joined = self.rows.with_(rows)
-            self.rows = joined.take(np.argsort(joined.values[0], kind="stable")[: self.most])
+            self.rows = joined.take(np.argsort(joined.values[0], kind="stable")[: self.maximum])
 
 
-class Front:
-    """Rows that no other row beats in every objective."""
+class ParetoFront:
+    """Rows that no other row dominates."""
 
     def __init__(self, objectives: int) -> None:
         self.rows = Rows.none(objectives)
 
     def add(self, rows: Rows) -> None:
-        """Offer rows."""
+        """Add rows."""
         if rows.values.shape[1]:
             joined = self.rows.with_(rows)
             self.rows = joined.take(nondominated(joined.values))
@@ -115,7 +115,7 @@ def candidates(values: Array, feasible: Index, front: Array) -> Index:
         keep = ~_beaten_in_two(found, front)
         places, found = places[keep], found[:, keep]
     else:
-        # Each point of the front takes away what it beats, so that little is left for the next.
+        # Each point of the front removes what it dominates, which leaves fewer for the next.
         for point in front.T:
             keep = ~np.all(point[:, None] <= found, axis=0)
             places, found = places[keep], found[:, keep]
@@ -130,18 +130,18 @@ def candidates(values: Array, feasible: Index, front: Array) -> Index:
 
 
 def _beaten_in_two(values: Array, front: Array) -> Mask:
-    """Whether a front of two objectives has a point at least as good, for each column."""
+    """Return for each column whether a front of two objectives has a point at least as good."""
     if not front.shape[1]:
         return np.zeros(values.shape[1], dtype=bool)
     order = np.argsort(front[0], kind="stable")
-    least = np.minimum.accumulate(front[1][order])
+    minimum = np.minimum.accumulate(front[1][order])
     # The last point that is as good in the first objective, and the best second one up to it.
     before = np.searchsorted(front[0][order], values[0], side="right") - 1
-    return np.asarray((before >= 0) & (least[np.maximum(before, 0)] <= values[1]))
+    return np.asarray((before >= 0) & (minimum[np.maximum(before, 0)] <= values[1]))
 
 
 def nondominated(values: Array) -> Index:
-    """Columns of `values` (one row per objective, smaller is better) that none dominates."""
+    """Return columns of `values` (one row per objective, smaller is better) that none dominates."""
     order = np.lexsort(values[::-1])
     if len(values) == 2:
         second = values[1][order]

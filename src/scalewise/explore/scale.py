@@ -1,13 +1,12 @@
-"""What does the next accelerator buy? Weak and strong scaling of given strategies and of the best.
+"""Weak and strong scaling of given strategies and of the best one.
 
-    rule = Rule(kind="weak", batch=2, sequence=4096)
+    rule = Rule(kind="weak", batch=2, seq_len=4096)
     curves = scale(model, cluster, rule, ["fsdp", "best"], parse_sizes("8..2048"))
     curves.curves[0].points[-1].marginal_tokens_per_second
     curves.knees(), curves.crossovers
 
-Results are data: `scalewise.report.curves` prints and draws them. A size that a strategy cannot
-have is listed in `missing`; one that does not fit the memory is a point with its reason, and
-takes no part in marginal values, knees and crossovers.
+A size that a strategy cannot have is listed in `missing`. One that does not fit into memory is a
+point with its reason, and is skipped in marginal values, knees and crossovers.
 """
 
 from __future__ import annotations
@@ -22,13 +21,14 @@ from scalewise.cluster import Cluster
 from scalewise.errors import InputError, did_you_mean
 from scalewise.explore import crossovers
 from scalewise.explore.points import Curve, Curves, Point, join
-from scalewise.explore.sizes import MOST_SIZES, Rule, default_precision
-from scalewise.explore.tasks import Priced, Task, price
+from scalewise.explore.sizes import MAX_SIZES, Rule, default_precision
+from scalewise.explore.tasks import PointResult, Task, price
 from scalewise.explore.templates import Template, parse_template
 from scalewise.model import Model
-from scalewise.step.estimate import choose_stack
+from scalewise.software import choose_stack
+from scalewise.step.estimate import CHOSEN_FIT
 from scalewise.step.support import check_supported
-from scalewise.step.terms import TERM_NAMES
+from scalewise.terms import TERMS
 
 if TYPE_CHECKING:
     from scalewise.explore.points import Crossover
@@ -36,10 +36,12 @@ if TYPE_CHECKING:
     from scalewise.stack import Stack
 
 BY = ("time", "cost", "energy")
-"""What the best strategy can be best in."""
+"""Objectives of the best strategy."""
 
-Run: TypeAlias = Callable[[Sequence[Task], Callable[[Task], Priced]], Iterable[tuple[int, Priced]]]
-"""Answers tasks in any order: pairs of a task's place and its answer."""
+Run: TypeAlias = Callable[
+    [Sequence[Task], Callable[[Task], PointResult]], Iterable[tuple[int, PointResult]]
+]
+"""Computes tasks in any order: pairs of a task's index and its result."""
 
 _T = TypeVar("_T")
 
@@ -54,41 +56,55 @@ def scale(
     by: str = "time",
     stack: Stack | str | None = None,
     convention: Convention = "causal",
+    fit: float = CHOSEN_FIT,
+    exhaustive: bool = False,
     run: Run | None = None,
 ) -> Curves:
-    """Price strategies over sizes.
+    """Evaluate strategies over sizes.
 
     Args:
-        model: What is trained, one or several.
-        cluster: On what, one or several; their own size does not matter.
-        rule: What a step trains at every size; several that differ in the sequence.
-        templates: Strategies without sizes. Where one names no micro batch, the largest is taken
-            that reaches the batch and whose predicted memory fits, at each size anew. `best` is
-            searched among all strategies, at each size anew.
-        sizes: Numbers of accelerators.
-        by: What `best` makes small: "time", "cost" or "energy".
-        stack: Software; by default the best validated one for the device.
-        convention: How the FLOPs of MFU are counted.
-        run: Answers the tasks; by default one after the other.
+        model: One or several models.
+        cluster: One or several clusters; their own size does not matter.
+        rule: Workload at every size; several differ in the sequence length.
+        templates: Strategies without sizes. Without a micro-batch size, the largest is taken
+            that reaches the batch and fits, at each size. `best` is the best of the usual
+            strategies at each size, `best-tp2` the best of all that have TP 2.
+        sizes: Numbers of GPUs.
+        by: Objective of `best`: "time", "cost" or "energy".
+        stack: Software; by default the usual one of each strategy.
+        convention: FLOP convention of MFU.
+        fit: Chance to fit into memory that chosen strategies need.
+        exhaustive: Whether `best` is the best of all strategies.
+        run: Computes the tasks; by default in this process, in order.
 
     Returns:
-        The curves. Crossovers between given strategies are enclosed more closely than the sizes
-        asked for; those of `best`, which takes a search at each size, are not.
+        The curves. Crossovers between given strategies are refined between the given sizes; those
+        of `best`, which needs a search at each size, are not.
 
     Raises:
-        InputError: If something is wrong at all sizes: names, precision, no or repeated inputs.
-        UnsupportedModelError: If a model has parts that are not modelled.
+        InputError: If an input is invalid at all sizes: names, precision, no or repeated inputs.
+        UnsupportedModelError: If a model has parts that are not modeled.
     """
     models, machines, rules = _listed(model, Model), _listed(cluster, Cluster), _listed(rule, Rule)
     plans = [parse_template(each) if isinstance(each, str) else each for each in templates]
     ordered = tuple(sorted({int(size) for size in sizes}))
     _check(models, machines, rules, plans, ordered, by)
     tasks = [
-        _task(one, machine, each, plan, stack, size, by, convention)
+        Task(
+            model=one,
+            cluster=machine.with_(accelerators=size),
+            rule=each,
+            template=plan,
+            stack=_stack(stack, machine, plan),
+            by=by,
+            convention=convention,
+            fit=fit,
+            exhaustive=exhaustive,
+        )
         for one, machine, each, plan in product(models, machines, rules, plans)
         for size in ordered
     ]
-    answers: list[Priced | None] = [None] * len(tasks)
+    answers: list[PointResult | None] = [None] * len(tasks)
     for place, answer in (run or _one_by_one)(tasks, price):
         answers[place] = answer
     curves: list[Curve] = []
@@ -107,9 +123,9 @@ def scale(
 
 
 def _one_by_one(
-    tasks: Sequence[Task], function: Callable[[Task], Priced]
-) -> Iterable[tuple[int, Priced]]:
-    """The plain runner."""
+    tasks: Sequence[Task], function: Callable[[Task], PointResult]
+) -> Iterable[tuple[int, PointResult]]:
+    """Compute tasks in this process."""
     return enumerate(map(function, tasks))
 
 
@@ -125,99 +141,85 @@ def _check(
     sizes: Sequence[int],
     by: str,
 ) -> None:
-    """Refuse what is wrong at all sizes."""
+    """Reject inputs that are invalid at all sizes."""
     for model in models:
         check_supported(model)
     _check_once("model", [model.name for model in models])
     _check_once("cluster", [machine.name for machine in machines])
-    _check_once("sequence", [f"{rule.sequence:,}" for rule in rules])
+    _check_once("sequence length", [f"{rule.seq_len:,}" for rule in rules])
     _check_once("strategy", [plan.label for plan in plans])
-    if any(msgspec.structs.replace(rule, sequence=1) != msgspec.structs.replace(
-        rules[0], sequence=1) for rule in rules):  # fmt: skip
+    if any(msgspec.structs.replace(rule, seq_len=1) != msgspec.structs.replace(
+        rules[0], seq_len=1) for rule in rules):  # fmt: skip
+        raise InputError("rules differ in more than seq_len", hint="use one call per batch")
+    if not sizes or sizes[0] < 1 or len(sizes) > MAX_SIZES:
         raise InputError(
-            "rules differ in more than the sequence", hint="compare batches in calls of their own"
-        )
-    if not sizes or sizes[0] < 1 or len(sizes) > MOST_SIZES:
-        raise InputError(
-            f"sizes must be 1 to {MOST_SIZES} positive counts", hint="for example 8, 64, 512"
+            f"sizes must be 1 to {MAX_SIZES} positive numbers", hint="for example 8, 64, 512"
         )
     if by not in BY:
-        raise InputError(f"objective {by!r} is not known", hint=did_you_mean(by, BY))
+        raise InputError(f"unknown objective {by}", hint=did_you_mean(by, BY))
     for machine, rule in product(machines, rules):
         machine.accelerator.peak(rule.precision or default_precision(machine))
         lacking = {"cost": machine.usd_per_hour, "energy": machine.power_limit}.get(by, 1.0)
         if lacking is None and any(plan.limits is not None for plan in plans):
-            what = "price" if by == "cost" else "power"
+            what = "cost" if by == "cost" else "power"
             raise InputError(
-                f"cannot search by {by}: the {what} of {machine.name} is not known",
-                hint="give it in the cluster, or search by time",
+                f"--by {by}: the {what} of {machine.name} is unknown",
+                hint="--price 2.5, or --by time" if by == "cost" else "--by time",
             )
 
 
 def _check_once(what: str, given: Sequence[str]) -> None:
-    """Refuse nothing, and the same thing twice: curves are told apart by these names."""
+    """Check that names are given, each once: they identify curves."""
     if not given:
-        raise InputError(f"there is no {what}", hint="give at least one")
+        raise InputError(f"no {what} is given", hint="give at least one")
     for name in given:
         if given.count(name) > 1:
-            raise InputError(f"{what} {name} is given twice", hint="name each one once")
+            raise InputError(f"{what} {name} is given twice", hint="give it once")
 
 
-def _task(
-    model: Model,
-    machine: Cluster,
-    rule: Rule,
-    plan: Template,
-    stack: Stack | str | None,
-    size: int,
-    by: str,
-    convention: Convention,
-) -> Task:
-    software, _ = choose_stack(stack, machine, compiled=plan.base.compiled)
-    return Task(
-        model=model,
-        cluster=machine.with_(accelerators=size),
-        rule=rule,
-        template=plan,
-        stack=software,
-        by=by,
-        convention=convention,
-    )
+def _stack(stack: Stack | str | None, machine: Cluster, plan: Template) -> Stack | None:
+    """Return the named software."""
+    if stack is None:
+        return None
+    return choose_stack(stack, machine, compiled=plan.base.compiled).stack
 
 
-def _curve(task: Task, answers: Sequence[Priced | None]) -> Curve:
-    """Join the answers to the tasks of one curve, of which one is given."""
-    told = [answer for answer in answers if answer is not None]
+def _curve(task: Task, answers: Sequence[PointResult | None]) -> Curve:
+    """Return a curve from the results of its tasks."""
+    results = [answer for answer in answers if answer is not None]
+    found = [_in_order(result.point) for result in results if result.point is not None]
     precision = task.rule.precision or default_precision(task.cluster)
     return Curve(
         label=task.template.label,
         model=task.model.name,
         cluster=task.cluster.name,
-        sequence=task.rule.sequence,
-        stack=task.stack.name,
+        seq_len=task.rule.seq_len,
+        stack=", ".join(sorted({point.stack for point in found})),
         precision=task.template.base.precision or precision,
-        points=join(_in_order(answer.point) for answer in told if answer.point is not None),
-        missing=tuple(answer.missing for answer in told if answer.missing is not None),
+        parameters=task.model.parameters,
+        kind=task.cluster.accelerator.kind,
+        points=join(found),
+        missing=tuple(result.missing for result in results if result.missing is not None),
     )
 
 
 def _in_order(point: Point) -> Point:
-    """Put the terms of a point into the order of their story: what keeps points may sort them."""
-    terms = {name: point.terms[name] for name in TERM_NAMES if name in point.terms}
+    """Sort the terms of a point by their table; a store may have sorted them otherwise."""
+    terms = {name: point.terms[name] for name in TERMS if name in point.terms}
     return msgspec.structs.replace(point, terms=terms)
 
 
 def _key(task: Task) -> tuple[str, str, int, str]:
-    return task.model.name, task.cluster.name, task.rule.sequence, task.template.label
+    return task.model.name, task.cluster.name, task.rule.seq_len, task.template.label
 
 
 def _crossovers(
     curves: Sequence[Curve], tasks: dict[tuple[str, str, int, str], Task]
 ) -> tuple[Crossover, ...]:
-    """Find crossovers, and enclose those of given strategies between the sizes asked for."""
+    """Return crossovers, refined for given strategies."""
     found: list[Crossover] = []
     for each in crossovers.find(curves):
-        group = each.model, each.cluster, each.sequence
+        group = each.model, each.cluster, each.seq_len
         winner, loser = tasks[(*group, each.winner)], tasks[(*group, each.loser)]
         pair = (winner.template, loser.template)
         if any(plan.limits is not None or plan.fixed for plan in pair):
@@ -237,7 +239,7 @@ def _crossovers(
 
 
 def _part_filled(machines: Iterable[Cluster], sizes: Sequence[int]) -> Iterable[str]:
-    """Say which sizes leave a scale-up domain filled in part: links are counted as if whole."""
+    """Yield warnings about sizes with a partly filled scale-up domain: its links count as full."""
     for machine in machines:
         domain = machine.scale_up_domain
         odd = [size for size in sizes if size > domain and size % domain]

@@ -1,11 +1,11 @@
-"""Which strategy is best? Try them all.
+"""Search over all strategies of a model on a cluster.
 
     found = search(model, cluster, workload, by="time", top=10)
-    found.best, found.examined, found.infeasible      # an Estimate; counts by reason
+    found.best, found.evaluated, found.infeasible      # an Estimate; counts by reason
 
-Exhaustive: every strategy of `space` goes through the same lines as `estimate`, piece by piece, so
-memory does not grow with the space. What cannot run is counted by reason; near-ties, which no
-model can tell apart, are marked.
+Every strategy of `space` goes through the functions of `estimate`, piece by piece, so that memory
+does not grow with the space. Strategies that cannot run are counted by reason. Ties, within 1.5%,
+are marked.
 """
 
 from __future__ import annotations
@@ -15,20 +15,25 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import numpy as np
 
 from scalewise.errors import InputError, did_you_mean
-from scalewise.explore.ranking import Front, Kept, Rows, candidates, smallest
+from scalewise.explore.ranking import ParetoFront, Rows, TopK, candidates, smallest
 from scalewise.explore.space import Limits, count, pieces
 from scalewise.numeric import Array, Index, Mask
-from scalewise.step.estimate import NEAR_TIE, Estimates, choose_stack, estimate
-from scalewise.step.feasibility import REASONS, feasibility
+from scalewise.physics.memory import fit_chance
+from scalewise.results import Result
+from scalewise.software import choose_stack
+from scalewise.step.estimate import CHOSEN_FIT, NEAR_TIE, Estimates, estimate
+from scalewise.step.feasibility import REASONS
 from scalewise.step.result import Estimate
-from scalewise.step.terms import TERM_NAMES
-from scalewise.strategies import Strategies
+from scalewise.strategies import WORDS, Strategies
+from scalewise.terms import TERMS
+from scalewise.units import format_percent
 
 if TYPE_CHECKING:
     from scalewise.cluster import Cluster
@@ -40,66 +45,77 @@ if TYPE_CHECKING:
 MEMORY = len(REASONS) - 1
 """Code of strategies that do not fit into memory."""
 
-MOST_TIES = 200
-"""Near-ties that are counted and compared."""
+MAX_TIES = 200
+"""Ties that are counted and compared, at most."""
+
+SAFE_WITHIN = 0.02
+"""How far behind the best the safest layout may lie, as a fraction."""
 
 OBJECTIVES = {
     "time": "seconds per step",
     "tokens": "seconds per token and accelerator",
     "cost": "dollars per million tokens",
     "energy": "joules per token",
-    "memory": "bytes on the fullest accelerator",
+    "memory": "bytes on the worst rank",
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Search:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Search(Result):
     """What a search found."""
 
     by: str
-    """What it ranked by; smaller is better."""
-    examined: int
-    """Strategies tried."""
+    """Objective; smaller is better."""
+    evaluated: int
+    """Strategies evaluated."""
     feasible: int
     infeasible: dict[str, int]
     """Counts by reason."""
     strategies: list[Estimate]
     """The best ones, best first."""
     ties: int
-    """How many strategies lie within a near-tie of the best, itself included; counted up to
-    `MOST_TIES`."""
+    """Number of strategies that tie with the best, itself included; counted up to `MAX_TIES`."""
     simplest: Estimate | None = None
-    """Of these, the one with least to set up: no model can tell them apart, so take this one."""
+    """The simplest of them."""
     loser: Estimate | None = None
-    """The best one that is no near-tie any more."""
+    """The best one that is not a tie."""
+    safest: Estimate | None = None
+    """Of all within `SAFE_WITHIN` of the best, the one most likely to fit into memory."""
     pareto: list[Estimate] = field(default_factory=list)
-    """Strategies that no other beats in all of the asked objectives."""
+    """Pareto front of the given objectives."""
     objectives: tuple[str, ...] = ()
-    """The objectives of that front."""
-    by_mesh: dict[tuple[int, int], Estimate] = field(default_factory=dict)
-    """The best of each (tp, pp) that can run, where asked for."""
+    """Its objectives."""
+    best_by_tp_pp: dict[tuple[int, int], Estimate] = field(default_factory=dict)
+    """The best of each (tp, pp) that can run, if requested."""
     nearest: Estimate | None = None
-    """Where nothing fits: the strategy that needs the least memory."""
+    """If nothing fits: the strategy that needs the least memory."""
     interrupted: bool = False
     """Whether the user stopped it: then this is the best so far."""
 
     @property
     def best(self) -> Estimate | None:
-        """The winner, or None if nothing can run."""
+        """The best strategy, or None if nothing can run."""
         return self.strategies[0] if self.strategies else None
 
+    def is_tie(self, e: Estimate) -> bool:
+        """Return whether an estimate ties with the best."""
+        best = self.best
+        if best is None or self.ties < 2:
+            return False
+        return objective_of(e, self.by) <= (1.0 + NEAR_TIE) * objective_of(best, self.by)
+
     def why(self) -> list[str]:
-        """Why others lost, in terms of the step: the runner-up, and the best that is no tie."""
+        """Return why others are slower, by term: the runner-up, and the best that is not a tie."""
         best = self.best
         if best is None:
             return []
         others = [*self.strategies[1:2], self.loser]
-        told = [why_slower(other, best, self.by) for other in others if other is not None]
-        return list(dict.fromkeys(told))
+        lines = [why_slower(other, best, self.by) for other in others if other is not None]
+        return list(dict.fromkeys(lines))
 
 
 def objective(many: Estimates, by: str) -> Array:
-    """The numbers to make small.
+    """Return the values of an objective; smaller is better.
 
     Raises:
         InputError: If the objective is unknown, or the cluster has no price or power.
@@ -112,18 +128,18 @@ def objective(many: Estimates, by: str) -> Array:
         return many.memory_bytes
     values = {"cost": many.usd_per_million_tokens, "energy": many.joules_per_token}.get(by)
     if by not in OBJECTIVES:
-        raise InputError(f"objective {by!r} is not known", hint=did_you_mean(by, OBJECTIVES))
+        raise InputError(f"unknown objective {by}", hint=did_you_mean(by, OBJECTIVES))
     if values is None:
-        what = "price" if by == "cost" else "power"
+        what = "cost" if by == "cost" else "power"
         raise InputError(
-            f"cannot search by {by}: the {what} of {many.cluster.name} is not known",
-            hint="give it in the cluster, or search by time",
+            f"--by {by}: the {what} of {many.cluster.name} is unknown",
+            hint="--price 2.5, or --by time" if by == "cost" else "--by time",
         )
     return values
 
 
 def objective_of(one: Estimate, by: str) -> float:
-    """The same for one estimate."""
+    """Return the value of an objective for one estimate."""
     values = {
         "time": one.step_seconds,
         "tokens": 1.0 / one.tokens_per_second_per_accelerator,
@@ -135,35 +151,33 @@ def objective_of(one: Estimate, by: str) -> float:
 
 
 def why_slower(loser: Estimate, winner: Estimate, by: str = "time") -> str:
-    """One sentence: by how much it lost, and which terms cost it its time.
+    """Return how much slower a strategy is, and by which terms: "S: 0.4% slower; attention +0.3%".
 
     Args:
-        loser: The strategy that lost.
-        winner: The one it lost against.
+        loser: The slower strategy.
+        winner: The faster one.
         by: The objective.
     """
     value, best = objective_of(loser, by), objective_of(winner, by)
-    behind = 100 * (value / best - 1.0)
-    units = {"cost": "dearer", "energy": "more energy", "memory": "more memory"}
-    lost = f"{loser.strategy} is {behind:.1f} % {units.get(by, 'slower')} than {winner.strategy}"
-    if behind < 0.05:
-        lost = f"{loser.strategy} is level with {winner.strategy}"
+    behind = value / best - 1.0
+    more = {"cost": "more expensive", "energy": "more energy", "memory": "more memory"}
+    lost = f"{format_percent(behind)} {more.get(by, 'slower')}" if behind >= 5e-4 else "equal"
     gap = max(loser.step_seconds - winner.step_seconds, 0.0)
     changes = {name: loser.terms[name] - winner.terms[name] for name in loser.terms}
     worst = sorted(changes.items(), key=lambda item: -item[1])[:2]
-    parts = " and ".join(
-        f"{TERM_NAMES[name]} (+{100 * change / winner.step_seconds:.1f} %)"
+    parts = ", ".join(
+        f"{TERMS[name].label} {format_percent(change / winner.step_seconds, sign=True)}"
         for name, change in worst
         if change > max(0.05 * gap, 5e-4 * winner.step_seconds)
     )
-    return f"{lost}: more {parts}" if parts else lost
+    return f"{loser.strategy}: {lost}" + (f"; {parts}" if parts else "")
 
 
 def effort(s: Strategy) -> tuple[float, ...]:
-    """How much there is to set up: fewer kinds of parallelism first, then smaller degrees."""
+    """Return the complexity: fewer kinds of parallelism first, then smaller degrees."""
     kinds = (s.tp > 1) + (s.cp > 1) + 2 * (s.pp > 1) + (s.virtual_stages > 1)
     kinds += s.sharding == "zero3" and s.dp_replicate > 1
-    switched_off = (not s.reshard) + (s.tp > 1 and not s.sequence_parallel)
+    switched_off = (not s.reshard_after_forward) + (s.tp > 1 and not s.sequence_parallel)
     switched_off += 3 - s.overlap_dp - s.overlap_tp - s.overlap_pp + (s.prefetch == 0)
     recompute = ("none", "selective", "full").index(s.recompute)
     return kinds, s.pp, s.tp * s.cp, switched_off, recompute
@@ -171,19 +185,21 @@ def effort(s: Strategy) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Question:
-    """What every piece of the space is asked."""
+    """Inputs that all pieces of the space share."""
 
     model: Model
     cluster: Cluster
     workload: Workload
-    stack: Stack
+    stack: Stack | str | None
+    """Software; None for the usual one of each strategy."""
     convention: Convention
     by: str
     pareto: tuple[str, ...]
-    by_mesh: bool
+    best_by_tp_pp: bool
+    fit: float
 
     def estimate(self, strategies: Strategies | list[Strategy]) -> Estimates:
-        """Price some strategies."""
+        """Estimate strategies of one family: all fully sharded, or none."""
         return estimate(
             self.model,
             self.cluster,
@@ -191,48 +207,87 @@ class _Question:
             strategies,
             stack=self.stack,
             convention=self.convention,
+            fit=self.fit,
         )
+
+    def full(self, rows: Rows) -> list[Estimate]:
+        """Estimate rows one by one, each with its own software."""
+        strategies = rows.strategies()
+        if self.stack is None:
+            return [self.estimate([each])[0] for each in strategies]
+        if not strategies:
+            return []
+        many = self.estimate(strategies)
+        return [many[row] for row in range(len(many))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Findings:
-    """What one piece of the space has to offer."""
+    """Candidates of one piece of the space."""
 
-    examined: int
+    evaluated: int
     reasons: Index
     """Counts by place in `REASONS`."""
     best: Rows
     nearest: Rows
-    """Of those that only memory forbids, the one that needs least."""
+    """The one that needs the least memory, of those that only memory excludes."""
     front: Rows
     meshes: dict[tuple[int, int], Rows]
     """The best of each (tp, pp)."""
+    safe: Rows
+    """Values and risks of rows near the best so far that no faster row is safer than."""
+
+
+def _safe(values: Array, many: Estimates, piece: Strategies, best: float) -> Rows:
+    """Return rows near the best so far that no better row is at least as likely to fit as.
+
+    Whichever row is the best, the safest row within reach of it is among them.
+
+    Args:
+        values: Objective, flat.
+        many: Estimates of the piece.
+        piece: The strategies.
+        best: Value of the best of earlier pieces.
+    """
+    reach = (1.0 + SAFE_WITHIN) * min(best, float(values.min(initial=np.inf)))
+    near = np.flatnonzero(values <= reach) if np.isfinite(reach) else np.zeros(0, dtype=int)
+    if not len(near):
+        return Rows.none(2)
+    near = near[np.argsort(values[near], kind="stable")]
+    # Within a piece the chance to fit falls with memory.
+    memory = np.broadcast_to(many.memory_bytes, piece.shape).ravel()[near]
+    lighter = np.ones(len(near), dtype=bool)
+    lighter[1:] = memory[1:] < np.minimum.accumulate(memory)[:-1]
+    near, memory = near[lighter], memory[lighter]
+    capacity = many.cluster.accelerator.memory_bytes
+    risks = 1.0 - np.asarray(fit_chance(memory, capacity, many.stack.memory_interval))
+    return Rows(values=np.stack([values[near], risks]), columns=piece.rows(near))
 
 
 def _best_of_meshes(
-    values: Array, piece: Strategies, so_far: dict[tuple[int, int], Kept]
+    values: Array, piece: Strategies, so_far: dict[tuple[int, int], TopK]
 ) -> dict[tuple[int, int], Rows]:
-    """The best row of each tensor-parallel degree of a piece, which has one pipeline degree.
+    """Return the best row of each TP degree of a piece, which has one PP degree.
 
     Args:
-        values: What to make small, one row, flat.
+        values: Objective, one row, flat.
         piece: The strategies.
-        so_far: What earlier pieces have to offer; only what is better is given.
+        so_far: Values of earlier pieces; only better ones are returned.
     """
     table = values.reshape(-1, piece.shape[-1])
     # How a layer is split is the last axis, and tp depends on nothing else.
     # Axis by axis, so that NumPy's inner loop is long: all at once it would be as long as the last.
-    least = values.reshape(piece.shape)
+    minimum = values.reshape(piece.shape)
     for _ in piece.shape[1:]:
-        least = least.min(axis=0)
-    degrees = np.broadcast_to(piece.tp.reshape(-1), least.shape)
+        minimum = minimum.min(axis=0)
+    degrees = np.broadcast_to(piece.tp.reshape(-1), minimum.shape)
     found = {}
-    for tp in sorted(set(degrees[least < np.inf].tolist())):
+    for tp in sorted(set(degrees[minimum < np.inf].tolist())):
         split = np.flatnonzero(degrees == tp)
-        layer = split[np.argmin(least[split])]
+        layer = split[np.argmin(minimum[split])]
         mesh = int(tp), int(piece.pp.flat[0])
-        if mesh not in so_far or least[layer] < so_far[mesh].bound:
-            place = np.argmin(table[:, layer]) * len(least) + layer
+        if mesh not in so_far or minimum[layer] < so_far[mesh].bound:
+            place = np.argmin(table[:, layer]) * len(minimum) + layer
             found[mesh] = Rows.of(values, piece, np.array([place]))
     return found
 
@@ -243,22 +298,22 @@ def _examine(
     top: int,
     bound: float,
     front: Array,
-    meshes: dict[tuple[int, int], Kept],
+    meshes: dict[tuple[int, int], TopK],
+    best_so_far: float,
 ) -> _Findings:
-    """Price a piece and keep what may matter.
+    """Evaluate a piece and return its candidates.
 
     Args:
         ask: The question.
         piece: The strategies.
-        top: How many are wanted.
-        bound: Value of the worst that earlier pieces have to offer, if they filled the list.
+        top: Number of strategies to return.
+        bound: Value of the worst candidate of earlier pieces, if they filled the list.
         front: Values of the front so far.
         meshes: The best of each (tp, pp) so far.
+        best_so_far: Value of the best of earlier pieces.
     """
     many = ask.estimate(piece)
-    # What is proposed must fit as predicted, not only at the lucky end of the interval.
-    memory = many.memory_bytes
-    codes = np.broadcast_to(feasibility(many.case, memory), piece.shape).ravel()
+    codes = np.broadcast_to(many.infeasible_code, piece.shape).ravel()
     runs = codes == 0.0
 
     def column(name: str, allowed: Mask) -> Array:
@@ -276,12 +331,13 @@ def _examine(
         wanted = np.concatenate([column(name, runs) for name in ask.pareto])
         on_front = Rows.of(wanted, piece, candidates(wanted, np.flatnonzero(runs), front))
     return _Findings(
-        examined=codes.size,
+        evaluated=codes.size,
         reasons=np.bincount(codes.astype(np.intp), minlength=len(REASONS)),
         best=Rows.of(values, piece, best),
         nearest=nearest,
         front=on_front,
-        meshes=_best_of_meshes(values, piece, meshes) if ask.by_mesh else {},
+        meshes=_best_of_meshes(values, piece, meshes) if ask.best_by_tp_pp else {},
+        safe=_safe(values[0], many, piece, best_so_far),
     )
 
 
@@ -296,90 +352,83 @@ def search(
     pareto: Sequence[str] = (),
     stack: Stack | str | None = None,
     convention: Convention = "causal",
-    by_mesh: bool = False,
+    best_by_tp_pp: bool = False,
+    fit: float = CHOSEN_FIT,
     jobs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Search:
-    """Try every strategy and keep the best.
+    """Evaluate every strategy and return the best.
 
     Args:
-        model: What is trained.
-        cluster: On what.
-        workload: Sequence, global batch (never changed) and precision.
-        limits: What the user allows.
-        by: What to make small: "time", "tokens", "cost", "energy" or "memory".
-        top: How many to keep.
-        pareto: Two or more objectives of which the front is wanted.
+        model: Model.
+        cluster: Cluster.
+        workload: Sequence length, global batch (never changed) and precision.
+        limits: Allowed strategies.
+        by: Objective: "time", "tokens", "cost", "energy" or "memory".
+        top: Number of strategies to return.
+        pareto: Two or more objectives of a Pareto front.
         stack: Software, as for `estimate`.
-        convention: How FLOPs are counted.
-        by_mesh: Whether the best of each (tp, pp) is wanted as well.
+        convention: FLOP convention of MFU.
+        best_by_tp_pp: Whether to return the best of each (tp, pp) too.
+        fit: Chance to fit into memory that strategies need.
         jobs: Threads; by default one per core.
-        progress: Called after each piece with the strategies tried so far, and all there are.
+        progress: Called after each piece with the strategies evaluated so far, and their total.
 
     Returns:
-        The best strategies as full estimates, and what became of the others.
+        The best strategies as full estimates, and counts of the others.
 
     Raises:
         InputError: On unknown objectives.
     """
     for name in (by, *pareto):
         if name not in OBJECTIVES:
-            raise InputError(
-                f"objective {name!r} is not known", hint=did_you_mean(name, OBJECTIVES)
-            )
-    software, _ = choose_stack(stack, cluster, compiled=None)
-    allowed = limits or Limits()
-    if allowed.schedule is None:
-        allowed = msgspec.structs.replace(allowed, schedule=software.schedules)
+            raise InputError(f"unknown objective {name}", hint=did_you_mean(name, OBJECTIVES))
+    spaces = _families(cluster, stack, limits or Limits())
     ask = _Question(
         model=model,
         cluster=cluster,
         workload=workload,
-        stack=software,
+        stack=stack,
         convention=convention,
         by=by,
         pareto=tuple(pareto),
-        by_mesh=by_mesh,
+        best_by_tp_pp=best_by_tp_pp,
+        fit=fit,
     )
-    # glibc hands freed memory back to the system and takes it again, page by page, unless it has
-    # once seen a block of this size go: a third of the time of a large search.
+    # glibc returns freed memory to the system and takes it again, page by page, unless it has once
+    # seen a block of this size freed: a third of the time of a large search.
     np.empty(31 * 2**20, dtype=np.uint8)
-    kept, least, front = Kept(max(top, MOST_TIES)), Kept(1), Front(len(pareto))
-    meshes: dict[tuple[int, int], Kept] = {}
-    examined, interrupted = 0, False
-    size = count(model, cluster, workload, allowed)
+    kept, minimum, front = TopK(max(top, MAX_TIES)), TopK(1), ParetoFront(len(pareto))
+    meshes: dict[tuple[int, int], TopK] = {}
+    safe = Rows.none(2)
+    evaluated, interrupted = 0, False
+    size = sum(count(model, cluster, workload, space) for space in spaces)
     reasons = np.zeros(len(REASONS), dtype=int)
 
     def examine(piece: Strategies) -> _Findings:
-        # The bound of earlier pieces only; a stale one lets more through, never less.
-        return _examine(ask, piece, kept.most, kept.bound, front.rows.values, meshes)
+        # The bound of earlier pieces only; an outdated one lets more through, never less.
+        least = float(kept.rows.values[0, 0]) if kept.rows.values.size else np.inf
+        return _examine(ask, piece, kept.maximum, kept.bound, front.rows.values, meshes, least)
 
+    every = chain.from_iterable(pieces(model, cluster, workload, space) for space in spaces)
     try:
-        for found in _in_threads(
-            examine, pieces(model, cluster, workload, allowed), jobs or os.cpu_count() or 1
-        ):
-            examined += found.examined
+        for found in _in_threads(examine, every, jobs or os.cpu_count() or 1):
+            evaluated += found.evaluated
             reasons += found.reasons
             kept.add(found.best)
-            least.add(found.nearest)
+            minimum.add(found.nearest)
             front.add(found.front)
+            safe = _within_reach(safe.with_(found.safe), kept)
             for mesh, rows in found.meshes.items():
-                meshes.setdefault(mesh, Kept(1)).add(rows)
+                meshes.setdefault(mesh, TopK(1)).add(rows)
             if progress is not None:
-                progress(examined, size)
+                progress(evaluated, size)
     except KeyboardInterrupt:
         interrupted = True
 
-    def full(rows: Rows) -> list[Estimate]:
-        strategies = rows.strategies()
-        if not strategies:
-            return []
-        many = ask.estimate(strategies)
-        return [many[row] for row in range(len(many))]
-
     values = kept.rows.values[0]
     near = values <= (1.0 + NEAR_TIE) * values[:1] if len(values) else np.zeros(0, dtype=bool)
-    best = full(kept.rows.take(np.arange(min(top, len(values)))))
+    best = ask.full(kept.rows.take(np.arange(min(top, len(values)))))
     equals = kept.rows.take(np.flatnonzero(near))
     efforts = [effort(s) for s in equals.strategies()]
     easiest = np.array([efforts.index(min(efforts))] if efforts else [], dtype=int)
@@ -388,19 +437,57 @@ def search(
         of_meshes = of_meshes.with_(meshes[mesh].rows)
     return Search(
         by=by,
-        examined=examined,
+        evaluated=evaluated,
         feasible=int(reasons[0]),
         infeasible={REASONS[code]: int(n) for code, n in enumerate(reasons) if code and n},
         strategies=best,
         ties=len(efforts),
-        simplest=next(iter(full(equals.take(easiest))), None),
-        loser=next(iter(full(kept.rows.take(np.flatnonzero(~near)[:1]))), None),
-        pareto=full(front.rows),
+        simplest=next(iter(ask.full(equals.take(easiest))), None),
+        loser=next(iter(ask.full(kept.rows.take(np.flatnonzero(~near)[:1]))), None),
+        safest=_safest(ask, safe) if best and by != "memory" else None,
+        pareto=ask.full(front.rows),
         objectives=tuple(pareto),
-        by_mesh=dict(zip(sorted(meshes), full(of_meshes), strict=True)),
-        nearest=None if best else next(iter(full(least.rows)), None),
+        best_by_tp_pp=dict(zip(sorted(meshes), ask.full(of_meshes), strict=True)),
+        nearest=None if best else next(iter(ask.full(minimum.rows)), None),
         interrupted=interrupted,
     )
+
+
+def _families(cluster: Cluster, stack: Stack | str | None, limits: Limits) -> list[Limits]:
+    """Yield the parts of the space that each run with one software, in its schedules."""
+    if stack is not None:
+        return [_scheduled(limits, choose_stack(stack, cluster).stack)]
+    kinds = limits.sharding or WORDS["sharding"]
+    found = []
+    for sharded in (False, True):
+        of_family = tuple(kind for kind in kinds if (kind == "zero3") is sharded)
+        if of_family:
+            # A single data-parallel rank shards nothing: it is evaluated once.
+            alone = not (sharded and len(of_family) < len(kinds))
+            part = msgspec.structs.replace(limits, sharding=of_family, single_rank=alone)
+            software = choose_stack(None, cluster, fully_sharded=sharded)
+            found.append(_scheduled(part, software.stack))
+    return found
+
+
+def _scheduled(limits: Limits, stack: Stack) -> Limits:
+    if limits.schedule is not None:
+        return limits
+    return msgspec.structs.replace(limits, schedule=stack.schedules)
+
+
+def _within_reach(rows: Rows, kept: TopK) -> Rows:
+    """Drop rows that are too far behind the best so far."""
+    if not kept.rows.values.size:
+        return rows
+    reach = (1.0 + SAFE_WITHIN) * kept.rows.values[0, 0]
+    return rows.take(np.flatnonzero(rows.values[0] <= reach))
+
+
+def _safest(ask: _Question, rows: Rows) -> Estimate | None:
+    """Return the row most likely to fit, the better one of equals."""
+    order = np.lexsort((rows.values[0], rows.values[1]))
+    return next(iter(ask.full(rows.take(order[:1]))), None)
 
 
 T = TypeVar("T")
@@ -409,10 +496,10 @@ T = TypeVar("T")
 def _in_threads(
     function: Callable[[Strategies], T], items: Iterator[Strategies], workers: int
 ) -> Iterator[T]:
-    """Apply a function to items in a few threads, and give the results in order.
+    """Apply a function to items in a few threads, and yield the results in order.
 
-    NumPy leaves other threads alone while it loops over an array, so threads use all cores and
-    cost no start. Never more than two items per thread are under way: memory stays bounded.
+    NumPy releases the GIL while it loops over an array, so threads use all cores and start at no
+    cost. At most two items per thread are in flight: memory stays bounded.
     """
     if workers == 1:
         yield from map(function, items)

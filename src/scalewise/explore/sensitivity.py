@@ -1,12 +1,12 @@
-"""What would the next upgrade buy? Change one thing at a time and look.
+"""Gain of upgrades: one change of the hardware or software at a time.
 
-    found = sensitivity(model, cluster, workload, strategy)            # the strategy stays
-    found = sensitivity(model, cluster, workload, reoptimise=True)     # the best one, every time
+    found = sensitivity(model, cluster, workload, strategy)            # fixed strategy
+    found = sensitivity(model, cluster, workload, reoptimize=True)     # the best one, every time
     for row in found.rows:
         row.name, row.elasticity, row.upgrade, row.gain, row.strategy
 
-The elasticity is the local one: per cent of tokens/s (per joule, per dollar) per per cent of the
-quantity. The upgrade is finite, because a doubled network moves the bottleneck.
+The elasticity is local: percent of tokens/s (per joule, per dollar) per percent of the quantity.
+The upgrade is finite, because a doubled network moves the bottleneck.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import msgspec
 import numpy as np
 
 from scalewise.errors import InputError
-from scalewise.explore.remedies import remedies
+from scalewise.explore.fixes import fixes
 from scalewise.explore.search import search
 from scalewise.explore.space import Limits
 from scalewise.explore.upgrades import Means, Part, Upgrade, upgrades
-from scalewise.step.estimate import NEAR_TIE, choose_stack, estimate
+from scalewise.results import Result
+from scalewise.software import choose_stack
+from scalewise.step.estimate import NEAR_TIE, estimate
 
 if TYPE_CHECKING:
     from scalewise.cluster import Cluster
@@ -37,78 +39,78 @@ STEP = 0.01
 """Relative change for the local derivative."""
 
 SWITCHING = 0.05
-"""Where slopes over `STEP` and twice `STEP` differ by more, a choice switches in between (a
-protocol, what bounds a kernel): there is no local derivative, and a jump must not look like one."""
+"""If slopes over `STEP` and twice `STEP` differ by more, a choice switches in between (a protocol,
+the bound of a kernel): there is no local derivative."""
 
-FIXED_CAPACITY = "changes only what fits: see --reoptimise"
+FIXED_CAPACITY = "changes only what fits: see --reoptimize"
 
 
 class Sensitivity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one change is worth. Shares, not percent; prices stay as they are."""
+    """Gain of one change. Fractions, not percent; prices stay."""
 
     name: str
-    """What is changed."""
+    """Quantity or setting."""
     part: Part
-    """Of what: chip, scale-up, scale-out, software, power."""
+    """Part: chip, scale-up, scale-out, software, power."""
     means: Means
-    """How one gets it: buy, set (a switch that exists), build (software that does not)."""
+    """Means: buy, set (a setting that exists), build (software that does not)."""
     upgrade: str
-    """The finite change, in words."""
+    """The finite change, as text."""
     elasticity: float | None = None
-    """Per cent of tokens/s per per cent of the quantity; None for a switch, or next to one."""
+    """Percent of tokens/s per percent of the quantity; None for a setting, or next to a switch."""
     energy_elasticity: float | None = None
     """The same of tokens per joule."""
     cost_elasticity: float | None = None
     """The same of tokens per dollar."""
     gain: float | None = None
-    """Share of tokens/s that the finite change brings; None where it changes what fits."""
+    """Gain of tokens/s by the finite change, as a fraction; None where it changes what fits."""
     energy_gain: float | None = None
-    """Share of tokens per joule; None where power is not known."""
+    """Gain of tokens per joule; None if power is unknown."""
     cost_gain: float | None = None
-    """Share of tokens per dollar at the same rent; None without a price."""
+    """Gain of tokens per dollar at the same price; None without a price."""
     strategy: str | None = None
-    """What runs after the finite change; None if nothing can."""
+    """Strategy after the finite change; None if none fits."""
     moves: bool = False
-    """Whether that is another strategy than today's, and better by more than a near-tie."""
+    """Whether that is another strategy, and better by more than a tie."""
     note: str = ""
-    """What the numbers do not say."""
+    """Remarks."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sensitivities:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sensitivities(Result):
     """All changes to one cluster, and where they start from."""
 
     today: Estimate
-    """The base of all gains; where nothing fits, what is nearest to it."""
-    reoptimised: bool
-    """Whether the strategy is the best one, found again for every change."""
+    """Base of all gains; if nothing fits, the strategy nearest to it."""
+    reoptimized: bool
+    """Whether the best strategy is searched again for every change."""
     factor: float
-    """Of the finite changes of quantities."""
+    """Factor of the finite changes."""
     rows: list[Sensitivity]
-    """The largest gain first; what changes nothing last."""
+    """The largest gain first; changes without effect last."""
     given: Estimate | None = None
-    """The strategy the user gave, where it was re-optimised."""
+    """The given strategy, if it was re-optimized."""
     best: Estimate | None = None
-    """The best strategy on today's cluster, if it was looked for."""
+    """The best strategy on the unchanged cluster, if it was searched."""
     fits: tuple[str, ...] = ()
     """Where today's strategy does not fit: what would make it fit, one sentence each."""
 
     @property
     def infeasible(self) -> str | None:
-        """Why today's strategy cannot run, or None."""
+        """Why the base strategy cannot run, or None."""
         return self.today.infeasible
 
     def row(self, name: str) -> Sensitivity:
-        """The row of a change."""
+        """Return the row of a change."""
         return next(row for row in self.rows if row.name == name)
 
     def first(self, *means: Means) -> Sensitivity | None:
-        """The change with the largest gain among those one gets by these means."""
+        """Return the change with the largest gain among those of these means."""
         chosen = [row for row in self.rows if row.means in means and row.gain is not None]
         return max(chosen, key=lambda row: row.gain or 0.0, default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain types, for JSON."""
+        """Return plain types, for JSON."""
         today = self.today
         free = self.best and _share(self.best.tokens_per_second, today.tokens_per_second)
         return {
@@ -119,7 +121,7 @@ class Sensitivities:
             "workload": msgspec.to_builtins(today.workload),
             "stack": today.stack.name,
             "strategy": str(today.strategy),
-            "reoptimised": self.reoptimised,
+            "reoptimized": self.reoptimized,
             "given": None if self.given is None else str(self.given.strategy),
             "infeasible": self.infeasible,
             "fits": list(self.fits),
@@ -142,7 +144,7 @@ def sensitivity(
     *,
     stack: Stack | str | None = None,
     factor: float = 2.0,
-    reoptimise: bool = False,
+    reoptimize: bool = False,
     compare: bool = False,
     limits: Limits | None = None,
     progress: Callable[[str], None] | None = None,
@@ -150,13 +152,13 @@ def sensitivity(
     """Try every change alone.
 
     Args:
-        model: What is trained.
-        cluster: On what.
-        workload: Sequence, batch, precision.
-        strategy: How it is split; None takes the best one, and re-optimises.
+        model: Model.
+        cluster: Cluster.
+        workload: Sequence length, batch, precision.
+        strategy: Parallelization; None takes the best one, and re-optimizes.
         stack: Software, as for `estimate`.
         factor: Size of the finite upgrades.
-        reoptimise: Whether the best strategy is found again after every change. The base is then
+        reoptimize: Whether the best strategy is found again after every change. The base is then
             the best one on today's cluster. Local derivatives need no search: next to an optimum,
             moving along with it changes nothing (the envelope theorem).
         compare: Whether to look for the best strategy on today's cluster where it stays fixed.
@@ -170,40 +172,40 @@ def sensitivity(
         InputError: If the factor is no improvement, or the strategy does not suit the cluster.
     """
     if not factor > 1.0:
-        raise InputError(f"factor = {factor:g} must be above 1", hint="2 is twice as good")
+        raise InputError(f"factor = {factor:g} must be above 1", hint="for example factor = 2")
     if strategy is not None and strategy.precision is not None:
         workload = msgspec.structs.replace(workload, precision=strategy.precision)
-    compiled = None if strategy is None else strategy.compiled
-    software, _ = choose_stack(stack, cluster, compiled=compiled)
+    software = None if stack is None else choose_stack(stack, cluster).stack
     trial = _Trial(model, workload, limits, progress)
     given = None if strategy is None else trial.fixed(cluster, software, strategy)
-    reoptimise = reoptimise or given is None
+    reoptimize = reoptimize or given is None
     best = None
-    if reoptimise or compare or (given is not None and not given.feasible):
+    if reoptimize or compare or (given is not None and not given.feasible):
         best = trial.best(cluster, software, "today's cluster")
     today = given
-    if reoptimise or today is None:
+    if reoptimize or today is None:
         today = best or trial.nearest
         if today is None:
             raise InputError(
-                f"no strategy suits {cluster.accelerators:,} accelerators and a batch of "
+                f"--batch: no strategy divides {cluster.accelerators:,} GPUs and a batch of "
                 f"{workload.global_batch:,} sequences",
-                hint="give a --batch that more data-parallel ranks divide",
+                hint=f"--batch {cluster.accelerators}",
             )
+    # Changes of software are changes of what runs today.
     rows = [
-        trial.row(upgrade, cluster, software, today, reoptimise=reoptimise)
-        for upgrade in upgrades(cluster, software, factor=factor)
+        trial.row(upgrade, cluster, today.stack, today, reoptimize=reoptimize)
+        for upgrade in upgrades(cluster, today.stack, factor=factor)
     ]
-    # Ties keep the order of `upgrades`; what has no number comes last.
+    # Equal gains keep the order of `upgrades`; changes without a number come last.
     rows.sort(key=lambda row: -np.inf if row.gain is None else row.gain, reverse=True)
     return Sensitivities(
         today=today,
-        reoptimised=reoptimise,
+        reoptimized=reoptimize,
         factor=factor,
         rows=rows,
-        given=given if reoptimise else None,
+        given=given if reoptimize else None,
         best=best,
-        fits=() if today.feasible else remedies(today, best),
+        fits=() if today.feasible else fixes(today, best),
     )
 
 
@@ -217,16 +219,16 @@ class _Trial:
         limits: Limits | None,
         progress: Callable[[str], None] | None,
     ) -> None:
-        # Overlap never costs more than it hides, so the best strategy has it on.
+        # Overlap never costs more than it saves, so the best strategy has it on.
         self.limits = limits or Limits(overlap=(True,))
         self.model, self.workload = model, workload
         self.progress = progress
         self.nearest: Estimate | None = None
 
-    def fixed(self, cluster: Cluster, stack: Stack, strategy: Strategy) -> Estimate:
+    def fixed(self, cluster: Cluster, stack: Stack | None, strategy: Strategy) -> Estimate:
         return estimate(self.model, cluster, self.workload, strategy, stack=stack)
 
-    def best(self, cluster: Cluster, stack: Stack, name: str) -> Estimate | None:
+    def best(self, cluster: Cluster, stack: Stack | None, name: str) -> Estimate | None:
         if self.progress is not None:
             self.progress(name)
         found = search(self.model, cluster, self.workload, limits=self.limits, top=1, stack=stack)
@@ -242,9 +244,9 @@ class _Trial:
         stack: Stack,
         today: Estimate,
         *,
-        reoptimise: bool,
+        reoptimize: bool,
     ) -> Sensitivity:
-        """Price one change."""
+        """Evaluate one change."""
         facts: dict[str, Any] = {
             "name": upgrade.name,
             "part": upgrade.part,
@@ -254,7 +256,7 @@ class _Trial:
         stays = str(today.strategy) if today.feasible else None
         if upgrade.unused:
             return Sensitivity(**facts, strategy=stays, note=upgrade.unused)
-        # Only capacity, and how far tensor parallelism may reach, decide what fits.
+        # Only capacity, and the reach of tensor parallelism, change what fits.
         if not today.feasible and (upgrade.smooth or upgrade.part not in ("chip", "scale-up")):
             return Sensitivity(**facts, note="does not fit")
         if upgrade.smooth and today.feasible:
@@ -262,7 +264,7 @@ class _Trial:
         changed, software = upgrade.change(cluster, stack, upgrade.factor)
         after = self.fixed(changed, software, today.strategy)
         moves = False
-        if reoptimise:
+        if reoptimize:
             better = self.best(changed, software, f"{upgrade.name}, {upgrade.to}")
             if better is not None and not (
                 after.feasible
@@ -274,7 +276,7 @@ class _Trial:
         facts |= {"strategy": str(after.strategy), "moves": moves}
         if not today.feasible:
             return Sensitivity(**facts, note="fits then")
-        if upgrade.capacity and not reoptimise:
+        if upgrade.capacity and not reoptimize:
             return Sensitivity(**facts, note=FIXED_CAPACITY)
         facts |= zip(("gain", "energy_gain", "cost_gain"), _gains(after, today), strict=True)
         return Sensitivity(**facts)
@@ -282,7 +284,7 @@ class _Trial:
     def _slopes(
         self, upgrade: Upgrade, cluster: Cluster, stack: Stack, today: Estimate
     ) -> dict[str, float | None]:
-        """Central differences of logarithms, or None next to a switch."""
+        """Return central differences of logarithms, or None next to a switch."""
 
         def slopes(step: float) -> list[float | None]:
             up, down = (
@@ -303,12 +305,12 @@ class _Trial:
 
 
 def _share(new: float | None, old: float | None) -> float | None:
-    """By which share `new` is more; None where one is not known."""
+    """Return the relative gain of `new`; None if one is unknown."""
     return None if not new or not old else new / old - 1.0
 
 
 def _gains(new: Estimate, old: Estimate) -> tuple[float | None, float | None, float | None]:
-    """What is gained in tokens/s, tokens per joule and tokens per dollar."""
+    """Return the gains of tokens/s, tokens per joule and tokens per dollar."""
     return (
         _share(new.tokens_per_second, old.tokens_per_second),
         _share(new.tokens_per_joule, old.tokens_per_joule),

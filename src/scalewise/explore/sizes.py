@@ -1,11 +1,11 @@
-"""Which sizes, and what does a step train at each of them? The question of a scaling curve.
+"""Numbers of GPUs of a scaling curve, and the batch at each of them.
 
     parse_sizes("8..2048")                            # (8, 16, 32, ..., 2048)
-    rule = Rule(kind="weak", batch=2, sequence=4096)  # two sequences per accelerator
+    rule = Rule(kind="weak", batch=2, seq_len=4096)   # two sequences per GPU
     rule.global_batch(1024)                           # 2048
 
-A batch is counted in sequences, whatever their length: where several lengths are compared, each
-step of the longer ones trains more tokens, and what is compared is tokens/s.
+A batch is counted in sequences, whatever their length: of two sequence lengths, steps of the longer
+one train more tokens, and curves compare tokens/s.
 """
 
 from __future__ import annotations
@@ -21,60 +21,60 @@ from scalewise.workload import Precision, Workload
 if TYPE_CHECKING:
     from scalewise.cluster import Cluster
 
-MOST_SIZES = 64
-"""Most sizes of one curve: more is a typing error, and no table shows it."""
+MAX_SIZES = 64
+"""Maximum sizes of one curve: more is a typing error, and no table shows it."""
 
-MOST = 2**22
-"""Most accelerators: beyond any cluster, and what a strategy can spell."""
+MAX_GPUS = 2**22
+"""Maximum number of GPUs: beyond any cluster, and the limit of a strategy."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a step trains as the cluster grows: more (weak scaling), or the same (strong)."""
+    """Batch of a step as the cluster grows: proportional (weak scaling) or constant (strong)."""
 
     kind: Literal["weak", "strong"]
-    """Weak: the batch grows with the cluster. Strong: it stays."""
+    """Weak: the batch grows with the cluster. Strong: it is constant."""
     batch: float
-    """Sequences per step: of one accelerator if weak, of all if strong."""
-    sequence: int
+    """Sequences per step: per GPU if weak, of all GPUs if strong."""
+    seq_len: int
     """Tokens per sequence."""
     precision: Precision | None = None
-    """Of the matrix products; None is bf16, or fp16 on chips without bf16 units."""
+    """Precision of GEMMs; None is bf16, or fp16 on chips without bf16."""
     tokens: float | None = None
     """Token budget of the whole run, or None."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("weak", "strong"):
-            raise InputError(f"kind = {self.kind!r} is not known", hint="use weak or strong")
+            raise InputError(f"unknown kind of scaling {self.kind}", hint="use weak or strong")
         if not 0 < self.batch <= 2**27:
             raise InputError(f"batch = {self.batch:g} must be positive", hint="for example 2")
-        # Sequence, precision and budget have the workload's own rules.
+        # The workload checks sequence length, precision and token budget.
         Workload(
-            sequence=self.sequence,
+            seq_len=self.seq_len,
             global_batch=1,
             precision=self.precision or "bf16",
             tokens=self.tokens,
         )
 
     def global_batch(self, accelerators: int) -> int:
-        """Say how many sequences a step has at one size.
+        """Return the sequences of a step on a number of accelerators.
 
         Raises:
             InputError: If that is not a whole number.
         """
         batch = self.batch * accelerators if self.kind == "weak" else self.batch
-        # Fractions of a sequence per accelerator are binary, so 0.3 x 10 is only almost 3.
+        # 0.3 x 10 is not exactly 3 in floating point.
         if batch < 0.5 or abs(batch - round(batch)) > 1e-9 * batch:
-            per = f" x {accelerators:,} accelerators" if self.kind == "weak" else ""
+            per = f" x {accelerators:,} GPUs" if self.kind == "weak" else ""
             raise InputError(
                 f"batch: {self.batch:g}{per} is not a whole number of sequences",
-                hint="choose a batch that is whole at every size",
+                hint="use a batch that is a whole number at every size",
             )
         return round(batch)
 
     def at(self, cluster: Cluster) -> Workload:
-        """Return the workload of one cluster at its size."""
+        """Return the workload of a step on a cluster."""
         return Workload(
-            sequence=self.sequence,
+            seq_len=self.seq_len,
             global_batch=self.global_batch(cluster.accelerators),
             precision=self.precision or default_precision(cluster),
             tokens=self.tokens,
@@ -82,54 +82,57 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def default_precision(cluster: Cluster) -> Precision:
-    """Choose bf16, or fp16 on chips that came before it."""
+    """Return bf16, or fp16 on chips without bf16."""
     peaks = cluster.accelerator.peak_flops
     return "fp16" if "bf16" not in peaks and "fp16" in peaks else "bf16"
 
 
-def parse_sizes(text: str) -> tuple[int, ...]:
-    """Read sizes: "8..2048" doubles from 8 as long as it stays within 2048; commas join parts.
+def parse_sizes(text: str, name: str = "--gpus") -> tuple[int, ...]:
+    """Return numbers of GPUs: "8..2048" doubles from 8 up to 2048, "8,64" lists.
 
     Args:
         text: For example "8..2048", "8,64,512" or "8..64,96".
+        name: Flag or field of the text, for errors.
 
     Returns:
-        The sizes, rising, each once.
+        The numbers in ascending order, each once.
 
     Raises:
-        InputError: If a part is no positive count, a range falls, or there are too many.
+        InputError: If a number or an end of a range is wrong, or there are too many.
     """
+    where = f"{name} {text[:40]}"
     found: set[int] = set()
     for part in text.split(","):
-        first, dots, last = part.partition("..")
-        size = _size(first, text)
-        end = _size(last, text) if dots else size
-        if end < size:
+        first, dots, last = (each.strip() for each in part.partition(".."))
+        if dots and not (first and last):
+            end_name = "upper" if first else "lower"
             raise InputError(
-                f"sizes {text[:40]!r}: {size} is above {end}", hint=f"write {end}..{size}"
+                f"{where}: the range has no {end_name} end", hint="for example 8..2048"
             )
+        size = _size(first, where)
+        end = _size(last, where) if dots else size
+        if end < size:
+            raise InputError(f"{where}: the range ends below its start", hint=f"{end}..{size}")
         while size <= end:
             found.add(size)
             size *= 2
-    if len(found) > MOST_SIZES:
+    if len(found) > MAX_SIZES:
         raise InputError(
-            f"sizes {text[:40]!r} are {len(found)}, more than {MOST_SIZES}",
-            hint="use a doubling range such as 8..2048",
+            f"{where}: {len(found)} sizes, more than {MAX_SIZES}", hint="for example 8..2048"
         )
     return tuple(sorted(found))
 
 
-def _size(text: str, whole: str) -> int:
+def _size(text: str, where: str) -> int:
     try:
-        size = parse_count(text.strip())
+        size = parse_count(text)
     except InputError as error:
         raise InputError(
-            f"sizes {whole[:40]!r}: {text.strip()[:20]!r} is no count",
+            f"{where}: {text[:20]!r} is not a number of GPUs",
             hint="for example 8..2048 or 8,64,512",
         ) from error
-    if not 1 <= size <= MOST:
+    if not 1 <= size <= MAX_GPUS:
         raise InputError(
-            f"sizes {whole[:40]!r}: {text.strip()[:20]} must lie between 1 and {MOST:,}",
-            hint="for example 8..2048",
+            f"{where}: {text[:20]} must be between 1 and {MAX_GPUS:,}", hint="for example 8..2048"
         )
     return size

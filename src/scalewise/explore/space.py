@@ -1,13 +1,12 @@
-"""Every strategy there is for a model, a cluster and a batch, as products of small axes.
+"""All strategies for a model, a cluster and a batch, as products of small axes.
 
     for piece in pieces(model, cluster, workload, Limits(tp=(1, 2, 4, 8))):
         piece.shape, piece.tp, piece.schedule ...      # a `Strategies` whose columns broadcast
 
-Strategies with as many pipeline stages and data-parallel ranks form a product of five axes: what
-the pipeline does, what data parallelism does, what is recomputed, the micro batch, and how a
-layer is split. A column has length 1 along the axes it does not depend on, so whatever is computed
-from it is computed once for the knobs it depends on, and the product itself is never written out.
-The global batch is the user's: no strategy changes it.
+Strategies with equal pipeline stages and data-parallel ranks form a product of five axes: pipeline,
+data parallelism, recompute, micro-batch size, and the split of a layer. A column has length 1 along
+axes that it does not depend on. Everything derived from it is computed once per value, and the
+product is never materialized. The global batch is fixed.
 """
 
 from __future__ import annotations
@@ -30,22 +29,22 @@ if TYPE_CHECKING:
     from scalewise.workload import Workload
 
 Axis: TypeAlias = list[dict[str, float]]
-"""Places along one axis: the fields each of them sets."""
+"""Values along one axis: the fields that each of them sets."""
 
 AXES = ("pipeline", "data", "recompute", "micro", "layer")
-"""In the order of the columns' axes: what least depends on comes first, so that the long loops of
-NumPy run over what most depends on."""
+"""In the order of the columns' axes: axes with few dependents first, so that NumPy's long inner
+loops run over those with many."""
 
 PIECE = 131072
-"""Most rows of a piece: a column of 1 MiB stays near the caches, and what Python itself costs per
-piece (some 5 ms) is shared by many rows. Half of it is 20 % slower, a quarter 50 %."""
+"""Maximum number of rows of a piece: a column of 1 MiB stays in cache, and Python's cost per piece
+(about 5 ms) is shared by many rows. Half of it is 20% slower, a quarter 50%."""
 
 LARGEST_MICRO_BATCH = 64
 LARGEST_CHUNKS = 12
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the user allows; None means everything that divides."""
+    """Allowed values; None allows everything that divides."""
 
     tp: tuple[int, ...] | None = None
     """Tensor-parallel degrees."""
@@ -54,19 +53,22 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cp: tuple[int, ...] | None = None
     """Context-parallel degrees."""
     micro_batch: tuple[int, ...] | None = None
-    """Sequences per micro step."""
+    """Micro-batch sizes, sequences."""
     virtual_stages: tuple[int, ...] | None = None
     """Model chunks per pipeline stage."""
     sharding: tuple[str, ...] | None = None
-    """What data parallelism shards: ddp, zero1, zero2, zero3."""
+    """Sharding: ddp, zero1, zero2, zero3."""
     recompute: tuple[str, ...] | None = None
     """none, selective, full."""
     schedule: tuple[str, ...] | None = None
-    """gpipe, 1f1b, interleaved, zbh1, zbv; None for those that the software has."""
+    """gpipe, 1f1b, interleaved, zbh1, zbv; None for all schedules of the software."""
     overlap: tuple[bool, ...] = (True, False)
-    """Whether communication may run beside compute: each kind of it is tried both ways."""
+    """Whether communication may overlap compute: each kind is tried both ways."""
     tp_within_domain: bool = True
-    """Keep tensor parallelism inside a scale-up domain: across, it has never paid."""
+    """Whether tensor parallelism stays inside a scale-up domain: across domains it is never faster.
+    """
+    single_rank: bool = True
+    """Whether meshes without data parallelism, which shard nothing, are tried."""
 
     def __post_init__(self) -> None:
         for field in ("tp", "pp", "cp", "micro_batch", "virtual_stages"):
@@ -80,15 +82,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             for word in getattr(self, field) or ():
                 if word not in WORDS[field]:
                     known = [str(w) for w in WORDS[field]]
-                    raise InputError(
-                        f"{field} = {word!r} is not known", hint=did_you_mean(word, known)
-                    )
+                    raise InputError(f"unknown {field} {word}", hint=did_you_mean(word, known))
         if not self.overlap:
-            raise InputError("overlap is empty", hint="allow True, False or both")
+            raise InputError("overlap is empty", hint="give True, False or both")
 
 
 def divisors(number: int) -> list[int]:
-    """All divisors in order."""
+    """Return all divisors, ascending."""
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
 
@@ -98,7 +98,7 @@ def _allowed(values: Sequence[int], limit: tuple[int, ...] | None) -> list[int]:
 
 
 def _pipeline_axis(model: Model, pp: int, limits: Limits) -> Axis:
-    """Schedules and virtual stages; only interleaved sends have something to hide behind."""
+    """Return schedules and virtual stages; only interleaved P2P sends can overlap."""
     allowed = WORDS["schedule"] if limits.schedule is None else limits.schedule
     fixed = {"pp": float(pp), "virtual_stages": 1.0, "overlap_pp": 1.0}
     if pp == 1:
@@ -108,12 +108,12 @@ def _pipeline_axis(model: Model, pp: int, limits: Limits) -> Axis:
         for word in ("gpipe", "1f1b", "zbh1", "zbv")
         if word in allowed
         and (limits.virtual_stages is None or 1 in limits.virtual_stages)
-        # The V of ZB-V gives every stage two chunks.
+        # ZB-V gives every stage two chunks.
         and (word != "zbv" or 2 * pp <= model.layers)
     ]
     if "interleaved" in allowed:
         for chunks in _allowed(range(2, LARGEST_CHUNKS + 1), limits.virtual_stages):
-            # Equal chunks, or embedding and head in the place of a layer each.
+            # Equal chunks, or embedding and head each in place of a layer.
             if 0 not in (model.layers % (pp * chunks), (model.layers + 2) % (pp * chunks)):
                 continue
             place = {**fixed, "schedule": encode("schedule", "interleaved")}
@@ -123,14 +123,14 @@ def _pipeline_axis(model: Model, pp: int, limits: Limits) -> Axis:
 
 
 def _data_axis(ranks: int, limits: Limits) -> Axis:
-    """What data parallelism shards, keeps, prefetches and hides, for so many ranks."""
+    """Return the options of data parallelism over so many ranks: sharding, prefetch, overlap."""
     allowed = limits.sharding or WORDS["sharding"]
     alone = {
         "sharding": 0.0, "dp_replicate": 1.0, "dp_shard": 1.0,
-        "reshard": 1.0, "prefetch": 1.0, "overlap_dp": 1.0,
+        "reshard_after_forward": 1.0, "prefetch": 1.0, "overlap_dp": 1.0,
     }  # fmt: skip
     if ranks == 1:
-        return [alone]
+        return [alone] if limits.single_rank else []
     switches = [{"overlap_dp": float(on)} for on in limits.overlap]
     axis: Axis = []
     if "ddp" in allowed:
@@ -140,17 +140,21 @@ def _data_axis(ranks: int, limits: Limits) -> Axis:
             whole = {**alone, "sharding": code, "dp_shard": float(ranks)}
             axis += [{**whole, **on} for on in switches]
     if "zero3" in allowed:
-        # Without prefetch nothing overlaps either, but a block less is held.
+        # Without prefetch nothing overlaps, but one block less is in memory.
         if True in limits.overlap:
             switches = [*switches, {"overlap_dp": 1.0, "prefetch": 0.0}]
         for shard in divisors(ranks)[1:]:
             mesh = {**alone, "sharding": 3.0, "dp_replicate": ranks / shard, "dp_shard": shard}
-            axis += [{**mesh, "reshard": keep, **on} for keep in (1.0, 0.0) for on in switches]
+            axis += [
+                {**mesh, "reshard_after_forward": keep, **on}
+                for keep in (1.0, 0.0)
+                for on in switches
+            ]
     return axis
 
 
 def _micro_axis(workload: Workload, ranks: int, limits: Limits) -> Axis:
-    """Micro batches that reach the global batch exactly; 1 where none does, to be counted."""
+    """Return micro-batch sizes that divide the batch; 1 if none does, to be counted."""
     if workload.global_batch % ranks:
         return [{"micro_batch": 1.0}]
     fitting = [d for d in divisors(workload.global_batch // ranks) if d <= LARGEST_MICRO_BATCH]
@@ -160,14 +164,14 @@ def _micro_axis(workload: Workload, ranks: int, limits: Limits) -> Axis:
 def _layer_axis(
     model: Model, cluster: Cluster, workload: Workload, limits: Limits, ranks: int
 ) -> Axis:
-    """How `ranks` accelerators share one layer: tensor and context parallelism, and their kinds."""
+    """Return how `ranks` GPUs split one layer: TP and CP degrees, and their kinds."""
     widest = cluster.scale_up_domain if limits.tp_within_domain else cluster.accelerators
     axis: Axis = []
     for tp in _allowed(divisors(math.gcd(model.heads, ranks)), limits.tp):
         cp = ranks // tp
         if tp > widest or cp not in _allowed([cp], limits.cp):
             continue
-        if cp > 1 and workload.sequence % (2 * cp):
+        if cp > 1 and workload.seq_len % (2 * cp):
             continue
         for split in (1.0,) if tp == 1 else (1.0, 0.0):
             for hide in (1.0,) if tp == 1 else [float(on) for on in limits.overlap]:
@@ -187,7 +191,7 @@ def _layer_axis(
 def products(
     model: Model, cluster: Cluster, workload: Workload, limits: Limits
 ) -> Iterator[dict[str, Axis]]:
-    """The axes of every (pipeline stages, data-parallel ranks), in order."""
+    """Yield the axes of every (pipeline stages, data-parallel ranks), in order."""
     count = cluster.accelerators
     recompute = [
         {"recompute": encode("recompute", word)} for word in limits.recompute or WORDS["recompute"]
@@ -212,7 +216,7 @@ def products(
 _DEFAULT = Strategy()
 _SEARCHED = (
     "pp", "schedule", "virtual_stages", "overlap_pp", "sharding", "dp_replicate", "dp_shard",
-    "reshard", "prefetch", "overlap_dp", "recompute", "micro_batch", "tp", "cp",
+    "reshard_after_forward", "prefetch", "overlap_dp", "recompute", "micro_batch", "tp", "cp",
     "sequence_parallel", "overlap_tp", "cp_method",
 )  # fmt: skip
 _FIXED = {
@@ -223,7 +227,7 @@ _FIXED = {
 
 
 def count(model: Model, cluster: Cluster, workload: Workload, limits: Limits) -> int:
-    """How many strategies there are."""
+    """Return the number of strategies."""
     spaces = products(model, cluster, workload, limits)
     return sum(math.prod(map(len, axes.values())) for axes in spaces)
 
@@ -231,7 +235,7 @@ def count(model: Model, cluster: Cluster, workload: Workload, limits: Limits) ->
 def pieces(
     model: Model, cluster: Cluster, workload: Workload, limits: Limits, size: int = PIECE
 ) -> Iterator[Strategies]:
-    """Walk through the space in pieces of at most `size` rows."""
+    """Yield the space in pieces of at most `size` rows."""
     for axes in products(model, cluster, workload, limits):
         for apart in _apart(axes, size):
             for part in _cut(apart, size):
@@ -239,7 +243,7 @@ def pieces(
 
 
 def _apart(axes: dict[str, Axis], size: int) -> Iterator[dict[str, Axis]]:
-    """Take zero-bubble schedules apart where a product is cut anyway: others need not pay."""
+    """Split off zero-bubble schedules where a product is split anyway: they cost more."""
     if math.prod(map(len, axes.values())) <= size:
         yield axes
         return
@@ -251,7 +255,7 @@ def _apart(axes: dict[str, Axis], size: int) -> Iterator[dict[str, Axis]]:
 
 
 def _cut(axes: dict[str, Axis], size: int) -> Iterator[dict[str, Axis]]:
-    """Halve the axis on which most is shared anyway, until the product is small enough."""
+    """Halve the axis with the most shared work until the product is small enough."""
     if math.prod(map(len, axes.values())) <= size:
         yield axes
         return
@@ -264,14 +268,14 @@ def _cut(axes: dict[str, Axis], size: int) -> Iterator[dict[str, Axis]]:
 
 
 def _laid_out(axes: dict[str, Axis]) -> Strategies:
-    """Turn axes into columns, each along its own axis."""
+    """Return axes as columns, each along its own axis."""
     columns: dict[str, Array] = dict(_FIXED)
     for place, name in enumerate(AXES):
         shape = [1] * len(AXES)
         shape[place] = len(axes[name])
         for field in axes[name][0]:
             values = np.array([here[field] for here in axes[name]])
-            # What is the same all along an axis needs no place on it.
+            # A constant column needs no axis.
             alike = bool((values == values[0]).all())
             columns[field] = values[:1].reshape([1] * len(AXES)) if alike else values.reshape(shape)
     return Strategies(columns)

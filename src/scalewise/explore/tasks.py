@@ -4,7 +4,7 @@
     price(task).point.tokens_per_second
 
 A task carries its nouns whole and needs nothing else, so that a sweep is a list of tasks that any
-machine can answer in any order. What a point gains over its neighbour is added later, by `join`.
+machine can answer in any order. What a point gains over its neighbor is added later, by `join`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import numpy as np
 from scalewise.cluster import Cluster
 from scalewise.errors import InputError
 from scalewise.explore.causes import gather_parts
-from scalewise.explore.points import Missing, Point
+from scalewise.explore.points import InfeasibleSize, Point
 from scalewise.explore.search import MEMORY, Search, search
 from scalewise.explore.sizes import Rule
-from scalewise.explore.templates import Template, choices
+from scalewise.explore.templates import BEST, Template, choices
+from scalewise.explore.usual import usual
 from scalewise.model import Convention, Model
 from scalewise.stack import Stack
-from scalewise.step.estimate import Estimates, estimate
+from scalewise.step.estimate import CHOSEN_FIT, Estimates, estimate
+from scalewise.units import GIB
 
 if TYPE_CHECKING:
     from scalewise.step.result import Estimate
     from scalewise.workload import Workload
-
-GIB = float(2**30)
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,26 +43,30 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What a step trains there."""
     template: Template
     """How the work is split, or what a search may try."""
-    stack: Stack
-    """Software, with all its constants."""
+    stack: Stack | None
+    """Software, with all its constants; None for the usual one of each strategy."""
     by: str = "time"
     """What a search makes small: "time", "cost" or "energy"."""
     convention: Convention = "causal"
     """How the FLOPs of MFU are counted."""
+    fit: float = CHOSEN_FIT
+    """Chance to fit into memory that is demanded of what is chosen here."""
+    exhaustive: bool = False
+    """Whether `best` is the best of all strategies, and not of the usual ones."""
 
 
-class Priced(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PointResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The answer to a task: a point, or why there is none."""
 
     point: Point | None = None
     """What it costs, also where it does not fit the memory."""
-    missing: Missing | None = None
+    missing: InfeasibleSize | None = None
     """Why the strategy cannot have this size."""
     warnings: tuple[str, ...] = ()
     """What to know before trusting the point."""
 
 
-def price(task: Task) -> Priced:
+def price(task: Task) -> PointResult:
     """Answer one task.
 
     Args:
@@ -75,28 +79,42 @@ def price(task: Task) -> Priced:
         workload = task.rule.at(task.cluster)
         if task.template.limits is None:
             return _filled(task, workload)
+        if task.template.label == BEST and not task.exhaustive:
+            return _usual(task, workload)
         return _searched(task, workload)
     except InputError as error:
         return _missing(task, str(error))
 
 
-def _filled(task: Task, workload: Workload) -> Priced:
-    """Give the template its size, with the largest micro batch that fits the memory."""
+def _filled(task: Task, workload: Workload) -> PointResult:
+    """Give the template its size, with the largest micro-batch that fits the memory."""
     offered = choices(task.template, task.cluster.accelerators, workload.global_batch)
     kind: dict[str, Any] = {"stack": task.stack, "convention": task.convention}
-    many = estimate(task.model, task.cluster, workload, offered, **kind)
+    many = estimate(task.model, task.cluster, workload, offered, fit=task.fit, **kind)
     codes = np.broadcast_to(many.infeasible_code, (len(offered),)).astype(int)
     compiled = task.template.base.compiled
     if codes[0] not in (0, MEMORY) or compiled is not None or task.template.base.ep > 1:
         # Of arrays, what cannot be is only flagged; asked alone it is refused in a sentence.
         estimate(task.model, task.cluster, workload, offered[0], **kind)
-    # By the predicted memory itself: its low end only says what certainly fails.
-    capacity = np.broadcast_to(many.case.memory_bytes, (len(offered),))
-    fits = np.flatnonzero((codes == 0) & (many.memory_bytes <= capacity))
-    return _answer(many, int(fits[-1]) if len(fits) else 0)
+    fits = np.flatnonzero(codes == 0)
+    if not len(fits) or task.template.has_micro_batch:
+        # What the user names has to fit as predicted only.
+        many = estimate(task.model, task.cluster, workload, offered[:1], **kind)
+        return _answer(many, 0)
+    return _answer(many, int(fits[-1]))
 
 
-def _searched(task: Task, workload: Workload) -> Priced:
+def _usual(task: Task, workload: Workload) -> PointResult:
+    """Take the best of the usual strategies."""
+    of = (task.model, task.cluster, workload)
+    choice = usual(*of, task.stack, by=task.by, convention=task.convention, fit=task.fit)
+    e = choice.estimate
+    if not e.feasible:
+        return _missing(task, _none_fits(e, choice.evaluated))
+    return _answer(e.many, e.row, evaluated=choice.evaluated)
+
+
+def _searched(task: Task, workload: Workload) -> PointResult:
     """Try every strategy and take the best."""
     found = search(
         task.model,
@@ -107,6 +125,7 @@ def _searched(task: Task, workload: Workload) -> Priced:
         top=1,
         stack=task.stack,
         convention=task.convention,
+        fit=task.fit,
     )
     if found.interrupted:
         # The best so far is good for one search, but one point of a curve cannot say so.
@@ -120,53 +139,58 @@ def _searched(task: Task, workload: Workload) -> Priced:
         [found.best.strategy],
         stack=task.stack,
         convention=task.convention,
+        fit=task.fit,
     )
-    return _answer(many, 0, examined=found.examined)
+    return _answer(many, 0, evaluated=found.evaluated)
 
 
 def _why_none(found: Search) -> str:
     """Say why a search found nothing."""
     if found.nearest is not None:
-        e = found.nearest
-        return (
-            f"memory: none of {found.examined:,} strategies fits; the nearest is {e.strategy}, "
-            f"which needs {e.memory_bytes / GIB:.1f} GiB of {e.memory_capacity / GIB:.1f} GiB"
-        )
+        return _none_fits(found.nearest, found.evaluated)
     if not found.infeasible:
         return "mesh: no strategy within the limits divides this size"
     reason, count = max(found.infeasible.items(), key=lambda item: item[1])
-    return f"none of {found.examined:,} strategies can run, {count:,} of them because of {reason}"
+    return f"none of {found.evaluated:,} strategies can run, {count:,} of them because of {reason}"
 
 
-def _missing(task: Task, reason: str) -> Priced:
-    return Priced(missing=Missing(accelerators=task.cluster.accelerators, reason=reason))
+def _none_fits(nearest: Estimate, evaluated: int) -> str:
+    return (
+        f"memory: none of {evaluated:,} strategies fits; the nearest is {nearest.strategy}, which "
+        f"needs {nearest.memory_bytes / GIB:.1f} GiB of {nearest.memory_capacity / GIB:.1f} GiB"
+    )
 
 
-def _answer(many: Estimates, row: int, *, examined: int | None = None) -> Priced:
+def _missing(task: Task, reason: str) -> PointResult:
+    return PointResult(
+        missing=InfeasibleSize(accelerators=task.cluster.accelerators, reason=reason)
+    )
+
+
+def _answer(many: Estimates, row: int, *, evaluated: int | None = None) -> PointResult:
     """Read one estimate as the answer to a task."""
     e = many[row]
-    # Of tight memory the table speaks for itself, at every size anew.
-    warnings = tuple(each for each in e.warnings if not each.startswith("memory"))
-    point = point_of(e, parts=gather_parts(many, row), examined=examined)
-    return Priced(point=point, warnings=warnings)
+    point = point_of(e, parts=gather_parts(many, row), evaluated=evaluated)
+    return PointResult(point=point, warnings=e.warnings)
 
 
 def point_of(
-    e: Estimate, *, parts: tuple[float, float] | None = None, examined: int | None = None
+    e: Estimate, *, parts: tuple[float, float] | None = None, evaluated: int | None = None
 ) -> Point:
-    """Read an estimate as a point that does not know its neighbours yet.
+    """Read an estimate as a point that does not know its neighbors yet.
 
     Args:
         e: The estimate.
         parts: Seconds of a layer's gather and its latency, from `gather_parts`.
-        examined: How many strategies were tried to find this one.
+        evaluated: How many strategies were tried to find this one.
     """
     gather, latency = parts or (None, None)
     return Point(
         accelerators=e.cluster.accelerators,
         strategy=str(e.strategy),
+        stack=e.stack.name,
         global_batch=e.workload.global_batch,
-        micro_steps=e.micro_steps,
+        num_microbatches=e.num_microbatches,
         step_seconds=e.step_seconds,
         terms=e.terms,
         tokens_per_second=e.tokens_per_second,
@@ -174,7 +198,7 @@ def point_of(
         low=e.low,
         high=e.high,
         mfu=e.mfu,
-        exposed_share=e.exposed_share,
+        exposed_fraction=e.exposed_fraction,
         contention_share=e.terms["contention"] / e.step_seconds,
         memory_bytes=e.memory_bytes,
         watts_per_accelerator=e.watts_per_accelerator,
@@ -182,8 +206,8 @@ def point_of(
         tokens_per_joule=e.tokens_per_joule,
         usd_per_million_tokens=e.usd_per_million_tokens,
         days=e.days,
-        gather_seconds=gather,
-        gather_latency=latency,
-        examined=examined,
+        all_gather_seconds=gather,
+        all_gather_latency=latency,
+        evaluated=evaluated,
         infeasible=e.infeasible,
     )

@@ -1,11 +1,11 @@
-"""What can be changed about a cluster, one thing at a time?
+"""Changes of a cluster, one at a time.
 
     for upgrade in upgrades(cluster, stack, factor=2.0):
         changed, software = upgrade.change(cluster, stack, upgrade.factor)
         upgrade.name, upgrade.to           # "scale-out bandwidth", "2 x: 800 Gbit/s"
 
-Every change leaves a cluster that is valid, or says in `unused` why it would change nothing here.
-What a change brings is priced by `sensitivity`.
+Every change returns a valid cluster, or says in `unused` why it has no effect. `sensitivity`
+evaluates the changes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from scalewise.explore.space import divisors
+from scalewise.fields import replace
 from scalewise.physics.collectives import ALGORITHMS
 from scalewise.units import (
     format_bit_rate,
@@ -38,8 +39,8 @@ Change: TypeAlias = "Callable[[Cluster, Stack, float], tuple[Cluster, Stack]]"
 Part = Literal["chip", "scale-up", "scale-out", "software", "power"]
 Means = Literal["buy", "set", "build"]
 
-# The finite changes of power are questions, not claims about any product: a cap well above idle,
-# and a TDP that grows by less than from one generation of the catalog to the next.
+# The finite changes of power are questions, not claims about a product: a cap well above idle, and
+# a TDP that grows by less than between generations of the catalog.
 POWER_DOWN, POWER_UP = 0.7, 1.25
 
 # Exponent of power over clock, as in physics.compute.clock_factor; beyond the TDP it extrapolates.
@@ -48,38 +49,38 @@ CLOCK_EXPONENT = 2.5
 
 @dataclass(frozen=True, kw_only=True)
 class Upgrade:
-    """One change, not yet priced."""
+    """One change, not yet evaluated."""
 
     name: str
-    """What is changed."""
+    """Quantity or setting."""
     part: Part
-    """Of what."""
+    """Part."""
     means: Means
-    """How one gets it: bought, set by a switch that exists, or built in software."""
+    """Means: bought, a setting that exists, or new software."""
     to: str
-    """The finite change, in words."""
+    """The finite change, as text."""
     change: Change
-    """What makes it."""
+    """Function that makes the change."""
     factor: float
-    """Of the finite change; 1 for a switch."""
+    """Factor of the finite change; 1 for a setting."""
     smooth: bool = True
-    """Whether any factor makes sense, so that there is a local derivative."""
+    """Whether any factor is valid, so that there is a local derivative."""
     capacity: bool = False
-    """Whether it moves only what fits, never the time of what does."""
+    """Whether it changes only what fits, not the step time."""
     unused: str = ""
-    """Why it changes nothing on this cluster; empty if it may."""
+    """Why it has no effect on this cluster; empty if it may."""
 
 
 def upgrades(cluster: Cluster, stack: Stack, *, factor: float = 2.0) -> list[Upgrade]:
-    """All changes there are for a cluster.
+    """Return all changes of a cluster.
 
     Args:
-        cluster: What there is today.
+        cluster: The unchanged cluster.
         stack: Its software.
-        factor: Of the finite changes.
+        factor: Factor of the finite changes.
 
     Returns:
-        Chip, scale-up, scale-out, software, power; those that cannot matter with the reason.
+        Chip, scale-up, scale-out, software, power; those without effect with the reason.
     """
     return [
         *_chip_upgrades(cluster, factor),
@@ -98,18 +99,18 @@ def _chip(cluster: Cluster, **changes: Any) -> Cluster:
 
 
 def _fabric(cluster: Cluster, **changes: Any) -> Cluster:
-    return cluster.with_(fabric=msgspec.structs.replace(cluster.fabric, **changes))
+    return cluster.with_(fabric=replace(cluster.fabric, **changes))
 
 
 def _faster(cluster: Cluster, factor: float) -> Cluster:
-    """All peaks times a factor."""
+    """Return the cluster with all peaks times a factor."""
     peaks = {dtype: rate * factor for dtype, rate in cluster.accelerator.peak_flops.items()}
     return _chip(cluster, peak_flops=peaks)
 
 
 def _chip_upgrades(cluster: Cluster, factor: float) -> Iterator[Upgrade]:
     chip = cluster.accelerator
-    # One of the peaks stands for all: they grow together.
+    # One peak represents all: they grow together.
     dtype = "bf16" if "bf16" in chip.peak_flops else next(iter(chip.peak_flops))
     yield Upgrade(
         name="peak FLOP/s",
@@ -140,10 +141,10 @@ def _chip_upgrades(cluster: Cluster, factor: float) -> Iterator[Upgrade]:
 
 
 def larger_domain(accelerators: int, domain: int, factor: float) -> int:
-    """The size of a scale-up domain that is larger by about a factor, and still fills the cluster.
+    """Return a scale-up domain that is larger by about a factor and fills the cluster.
 
-    Where domains are full today they stay full: the new size is the smallest multiple of the old
-    one that divides the accelerators and reaches the factor, at most all of them.
+    Full domains stay full: the new size is the smallest multiple of the old one that divides the
+    GPUs and reaches the factor, at most all of them.
     """
     wanted = min(round(domain * factor), accelerators)
     if accelerators % domain:
@@ -153,7 +154,7 @@ def larger_domain(accelerators: int, domain: int, factor: float) -> int:
 
 def _link_upgrades(cluster: Cluster, factor: float) -> Iterator[Upgrade]:
     count, domain, fabric = cluster.accelerators, cluster.scale_up_domain, cluster.fabric
-    alone = "one accelerator talks to nobody" if count == 1 else ""
+    alone = "a single GPU has no communication" if count == 1 else ""
     inside = f"all {count:,} accelerators share one scale-up domain" if count <= domain else ""
     single = "domains of one accelerator have no scale-up links" if domain == 1 else ""
     yield Upgrade(
@@ -198,13 +199,13 @@ def _link_upgrades(cluster: Cluster, factor: float) -> Iterator[Upgrade]:
 
 
 def _shorter(cluster: Cluster, factor: float) -> dict[str, float]:
-    """NICs and switches with less latency; what NCCL itself adds to a hop is another matter."""
+    """Lower latency of NICs and switches; NCCL's own share of a hop stays."""
     names = ("hop_seconds", "call_seconds", "ring_step_seconds")
     return {name: getattr(cluster.fabric, name) / factor for name in names}
 
 
 def _software_upgrades(cluster: Cluster, stack: Stack, factor: float) -> Iterator[Upgrade]:
-    alone = "one accelerator talks to nobody" if cluster.accelerators == 1 else ""
+    alone = "a single GPU has no communication" if cluster.accelerators == 1 else ""
     yield Upgrade(
         name="library hop latency",
         part="software",
@@ -241,7 +242,7 @@ def _software_upgrades(cluster: Cluster, stack: Stack, factor: float) -> Iterato
         yield Upgrade(
             name=_ALGORITHM_WORDS[name],
             part="software",
-            # No NCCL setting makes a gather of two levels.
+            # No NCCL setting makes a two-level all-gather.
             means="build" if name == "hierarchical" else "set",
             to="always",
             change=lambda c, s, _, name=name: (c.with_(algorithm=name), s),  # type: ignore[misc]
@@ -258,14 +259,14 @@ _ALGORITHM_WORDS = {
     "pat": "PAT gathers",
     "hierarchical": "hierarchical gathers",
 }
-"""What each algorithm is for: NCCL has no tree gather, and no PAT all-reduce."""
+"""Collective of each algorithm: NCCL has no tree all-gather, and no PAT all-reduce."""
 
 
 def _limited(cluster: Cluster, factor: float) -> Cluster:
-    """The power limit times a factor: a cap below the TDP, a board for more above it.
+    """Return the cluster with the power limit times a factor.
 
-    Above, clocks rise by the law by which they fall below (an extrapolation): peaks grow with
-    the clock, because efficiencies were measured at the full TDP.
+    Below the TDP it is a cap. Above, clocks rise by the law by which they fall below (an
+    extrapolation): peaks grow with the clock, because efficiencies were measured at the full TDP.
     """
     limit, tdp, idle = cluster.power_limit, cluster.tdp, cluster.idle
     assert limit is not None
@@ -293,7 +294,7 @@ def _power_upgrades(cluster: Cluster) -> Iterator[Upgrade]:
             unused=f"the power of {cluster.accelerator.name} is not published",
         )
         return
-    # Never below idle, nor so near to it that nothing is left to compute with.
+    # Well above idle, so that power is left to compute with.
     low = max(POWER_DOWN * limit, idle + 0.1 * (tdp - idle))
     if low < limit:
         yield Upgrade(

@@ -1,1 +1,1 @@
-"""Questions over many points, written in a file; answered by a table, figures and verdicts."""
+"""Studies: questions over many points in a TOML file, answered by a table, figures and verdicts."""

@@ -1,11 +1,11 @@
-"""Does a published claim hold in our points? A verdict with our number, theirs, and why.
+"""Verdicts on published claims: predicted number, published number, reason.
 
     judged = judge(claim, experiment, rows)
     judged.verdict, judged.ours, judged.theirs, judged.why
 
-Numbers are compared as factors, so that too much and too little weigh the same. A claim holds if
-ours is within its tolerance; it holds with a difference if the effect has the same direction and
-the same order of magnitude (a factor of `WIDE`); else it does not.
+Numbers are compared as factors, so that too large and too small weigh the same. A claim holds if
+the prediction is within its tolerance. It holds with a difference if the effect has the same
+direction and order of magnitude (a factor of `WIDE`). Otherwise it does not hold.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Literal
 
 from scalewise.explore.causes import find_cause
 from scalewise.step.estimate import NEAR_TIE
-from scalewise.step.terms import TERM_NAMES
 from scalewise.study.files import Claim, Experiment, Where
 from scalewise.study.measures import AXES, METRICS, Axis, Metric, Value
 from scalewise.study.rows import Row, metric_of, select, values_of
+from scalewise.terms import TERMS
 
 Verdict = Literal["holds", "holds with a difference", "does not hold", "not judged"]
 
 WIDE = 3.0
-"""Half an order of magnitude: farther apart, two numbers do not tell the same story."""
+"""Half an order of magnitude: the limit for "the same order of magnitude"."""
 
 AHEAD = 1e-6
 """Relative lead below which two values count as equal."""
@@ -38,37 +38,37 @@ _SPEED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A claim and what became of it."""
+    """A claim and its verdict."""
 
     claim: Claim
     """The claim."""
     experiment: str
-    """Id of the experiment whose points were asked."""
+    """Id of the experiment."""
     verdict: Verdict
-    """What became of it."""
+    """Verdict."""
     ours: str
-    """Our number, in words."""
+    """Predicted number, as text."""
     theirs: str
-    """The published number, in words."""
+    """Published number, as text."""
     why: str
-    """One or two sentences: what ours is made of, and why it differs."""
+    """One or two sentences: the composition of the prediction, and the reason of a difference."""
     value: float | None = None
-    """Our number, SI, where it is one."""
+    """Predicted number, SI, if it is one."""
 
 
 _TIE = ": a near-tie, which no model can decide"
 
 
 class NotJudgedError(Exception):
-    """The points that a claim is about are not there."""
+    """Points of a claim are missing."""
 
 
 def judge(claim: Claim, experiment: Experiment, rows: Sequence[Row]) -> Judged:
-    """Ask points about a claim.
+    """Return the verdict on a claim.
 
     Args:
         claim: The claim.
-        experiment: Where it stands.
+        experiment: Its experiment.
         rows: The points of that experiment.
     """
     metric = METRICS[claim.metric]
@@ -89,7 +89,7 @@ def judge(claim: Claim, experiment: Experiment, rows: Sequence[Row]) -> Judged:
         claim=claim,
         experiment=experiment.id,
         verdict=compare(claim, value),
-        ours=_told(claim, value, metric),
+        ours=_text(claim, value, metric),
         theirs=_theirs(claim, metric),
         why=" ".join(part for part in (reason, claim.why) if part),
         value=value,
@@ -97,13 +97,13 @@ def judge(claim: Claim, experiment: Experiment, rows: Sequence[Row]) -> Judged:
 
 
 def compare(claim: Claim, value: float) -> Verdict:
-    """Compare our number with a claim's.
+    """Compare a predicted number with a claim.
 
     Args:
         claim: With a published number, or a bound.
-        value: Ours: a value, a change (-0.24 is 24 % less), a ratio or a size.
+        value: Prediction: a value, a change (-0.24 is 24% less), a ratio or a size.
     """
-    # Of a ratio the effect is how far it is from one: 1.02 and 0.98 tell opposite stories.
+    # The effect of a ratio is its distance from one: 1.02 and 0.98 are opposite effects.
     neutral = 1.0 if claim.measure == "ratio" else 0.0
     if isinstance(claim.published, int | float):
         theirs = float(claim.published)
@@ -119,20 +119,20 @@ def compare(claim: Claim, value: float) -> Verdict:
             continue
         beyond = side * (value - bound)
         if bound == neutral:
-            # Who is ahead: within a near-tie no model can decide that, one way or the other.
+            # The sign of the lead: within a tie it cannot be decided.
             if abs(value - bound) <= NEAR_TIE:
                 return "holds with a difference"
             return "holds" if beyond > 0.0 else "does not hold"
         if beyond >= 0.0:
             return "holds"
-        # A bound that is missed by little, against its own size, still tells the same story.
+        # A bound that is missed by little, relative to its own size, holds with a difference.
         near = -beyond <= claim.tolerance * abs(bound)
         return "holds with a difference" if near else "does not hold"
     return "not judged"
 
 
 def _number(claim: Claim, rows: Sequence[Row]) -> tuple[float, str]:
-    """Our number, and what it is made of."""
+    """Return the predicted number and its composition."""
     if claim.measure == "crossover":
         return _crossover(claim, rows)
     second = _one(claim, rows, claim.second)
@@ -149,7 +149,7 @@ def _number(claim: Claim, rows: Sequence[Row]) -> tuple[float, str]:
 
 
 def _one(claim: Claim, rows: Sequence[Row], where: Where) -> Row:
-    """The one point of a selection."""
+    """Return the one point of a selection."""
     found = select(rows, {**claim.where, **where})
     if len(found) != 1:
         number = "no point" if not found else f"{len(found)} points"
@@ -165,7 +165,7 @@ def _value(row: Row, name: str) -> float:
 
 
 def _crossover(claim: Claim, rows: Sequence[Row]) -> tuple[float, str]:
-    """The first value of the axis from which the second selection is ahead, and why it is."""
+    """Return the first value of the axis at which the second selection leads, and the reason."""
     behind, ahead = (
         {
             row.axes[claim.axis]: row
@@ -185,7 +185,7 @@ def _crossover(claim: Claim, rows: Sequence[Row]) -> tuple[float, str]:
 
 
 def _judge_axis(claim: Claim, experiment: Experiment, rows: Sequence[Row]) -> Judged:
-    """Where is the metric largest, or in which order do values follow each other?"""
+    """Return the value with the largest metric, or the order of values."""
     axis, metric = AXES[claim.axis], METRICS[claim.metric]
     best: dict[Value, float] = {}
     for row in select(rows, {**claim.where, **claim.second}):
@@ -209,13 +209,13 @@ def _judge_axis(claim: Claim, experiment: Experiment, rows: Sequence[Row]) -> Ju
         verdict=verdict,
         ours=_list(axis, ours, claim.measure),
         theirs=_list(axis, wanted, claim.measure),
-        why=" ".join(part for part in (f"{metric.label}: {listed}.", claim.why) if part),
+        why=" ".join(part for part in (f"{metric.axis}: {listed}.", claim.why) if part),
         value=float(ranked[0]) if not isinstance(ranked[0], str) else None,
     )
 
 
 def _peak_verdict(found: Value, values: Sequence[Value], wanted: Sequence[Value]) -> Verdict:
-    """A peak elsewhere than claimed, but not at an end, still is a middle that wins."""
+    """Return the verdict on a peak at another value: inside the range, it is still a maximum."""
     if str(found) in map(str, wanted):
         return "holds"
     inside = len(values) > 2 and found not in (values[0], values[-1])
@@ -223,11 +223,11 @@ def _peak_verdict(found: Value, values: Sequence[Value], wanted: Sequence[Value]
 
 
 def order_verdict(ranked: Sequence[Value], wanted: Sequence[Value]) -> Verdict:
-    """Compare two orders: equal, equal but for two neighbours, or different.
+    """Compare two orders: equal, equal except for two neighbors, or different.
 
     Args:
-        ranked: Ours, the largest first.
-        wanted: Theirs.
+        ranked: Predicted, the largest first.
+        wanted: Published.
     """
     names = [str(each) for each in ranked if str(each) in set(map(str, wanted))]
     theirs = [str(each) for each in wanted if str(each) in set(names)]
@@ -244,8 +244,8 @@ def order_verdict(ranked: Sequence[Value], wanted: Sequence[Value]) -> Verdict:
 
 
 def _cause(first: Row, second: Row) -> str:
-    """What the slower of two steps loses to, by its terms."""
-    same = ("model", "cluster", "sequence", "precision")
+    """Return the terms in which the slower of two steps loses."""
+    same = ("model", "cluster", "seq_len", "precision")
     if any(first.axes.get(name) != second.axes.get(name) for name in same):
         return ""
     if first.point is None or second.point is None:
@@ -257,14 +257,14 @@ def _cause(first: Row, second: Row) -> str:
     if cause is None:
         return ""
     return (
-        f"{slow.strategy} on {slow.accelerators:,} loses {100 * cause.loss:.0f} % against "
-        f"{fast.strategy} on {fast.accelerators:,}, {100 * cause.share:.0f} % of it to "
+        f"{slow.strategy} on {slow.accelerators:,} loses {100 * cause.loss:.0f}% against "
+        f"{fast.strategy} on {fast.accelerators:,}, {100 * cause.share:.0f}% of it to "
         f"{cause.name}{_TIE if cause.loss <= NEAR_TIE else ''}."
     )
 
 
 def _makeup(row: Row, metric: str) -> str:
-    """What a step is made of, or what its last doubling lost to."""
+    """Return the composition of a step, or of the loss of its last doubling."""
     point = row.point
     if point is None:
         return ""
@@ -272,23 +272,23 @@ def _makeup(row: Row, metric: str) -> str:
         if point.cause is None or point.previous is None:
             return ""
         return (
-            f"From {point.previous:,} to {point.accelerators:,}, {100 * point.cause.share:.0f} % "
+            f"From {point.previous:,} to {point.accelerators:,}, {100 * point.cause.share:.0f}% "
             f"of what is lost goes to {point.cause.name}."
         )
     if metric not in _SPEED:
         return ""
     largest = sorted(point.terms, key=lambda name: -point.terms[name])[:3]
     parts = [
-        f"{100 * point.terms[name] / point.step_seconds:.0f} % {TERM_NAMES.get(name, name)}"
+        f"{100 * point.terms[name] / point.step_seconds:.0f}% {TERMS[name].label}"
         for name in largest
     ]
     return f"The step of {point.strategy} is {', '.join(parts)}."
 
 
-def _told(claim: Claim, value: float, metric: Metric) -> str:
-    """Our number in the words of its measure."""
+def _text(claim: Claim, value: float, metric: Metric) -> str:
+    """Return the predicted number with the unit of its metric."""
     if claim.measure == "change":
-        return f"{100 * value:+.1f} %"
+        return f"{100 * value:+.1f}%"
     if claim.measure == "ratio":
         return f"{value:.2f} x"
     if claim.measure == "crossover":
@@ -302,11 +302,11 @@ def _theirs(claim: Claim, metric: Metric) -> str:
         wanted = claim.published if isinstance(claim.published, list) else [str(claim.published)]
         return _list(AXES[claim.axis], wanted, claim.measure)
     if isinstance(claim.published, int | float):
-        return _told(claim, float(claim.published), metric)
+        return _text(claim, float(claim.published), metric)
     if claim.at_least is not None:
-        return "at least " + _told(claim, claim.at_least, metric)
+        return "at least " + _text(claim, claim.at_least, metric)
     if claim.at_most is not None:
-        return "at most " + _told(claim, claim.at_most, metric)
+        return "at most " + _text(claim, claim.at_most, metric)
     return "-"
 
 

@@ -1,12 +1,11 @@
-"""What stands in a study file? Every key, with its meaning, unit and default.
+"""Keys of a study file, each with meaning, unit and default.
 
     study = load_study("hardware-scaling-trends")     # a shipped one
     study = load_study("my-cluster.toml")
     study.experiments[0].claims
 
-TOML on disk, frozen structs here; a key that no struct has is refused. Shipped studies are not in
-the catalog, because whatever is in the catalog names stored points, and editing a question must
-not forget the answers to the others.
+TOML on disk, frozen structs here; an unknown key is an error. Shipped studies are not in the
+catalog: a change of the catalog invalidates stored points, and an edit of a study must not.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from scalewise.errors import InputError, did_you_mean
 from scalewise.study.measures import axis, metric
 
 SHIPPED = Path(__file__).parent / "shipped"
-"""The folder of the studies that come with scalewise."""
+"""Folder of the shipped studies."""
 
 Where = dict[str, str | int | float | list[str | int | float]]
 """Axis -> the value, or the values, that points must have."""
@@ -37,10 +36,10 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Variant(_Part, frozen=True, kw_only=True):
-    """A cluster with something changed about it: what if?"""
+    """A cluster with changed fields."""
 
     name: str
-    """What the variant is called in legends and tables."""
+    """Name in legends and tables."""
     set: dict[str, Any] = {}
     """Fields of the cluster and their new values, with units as text: {scale_up_domain = 72}.
     Fields of the chip and of the network begin with `accelerator.` or `fabric.`."""
@@ -54,90 +53,90 @@ class Figure(_Part, frozen=True, kw_only=True):
     kind: Literal["lines", "bars", "map"] = "lines"
     """Lines over x; bars for each x; or a map of two axes with the metric written into it."""
     x: str = "accelerators"
-    """Axis to the right."""
+    """Horizontal axis."""
     series: tuple[str, ...] = ()
-    """Axes that tell lines or bars apart; of a map, the one axis upwards. Default: what varies."""
+    """Axes that distinguish lines or bars; of a map, the vertical axis. Default: axes that vary."""
     facet: str | None = None
-    """Axis with one panel for each value, or none."""
+    """Axis with one panel per value, or none."""
     where: Where = {}
-    """Which points are drawn, such as {accelerators = [128, 2048]}; all by default."""
+    """Points that are drawn, such as {accelerators = [128, 2048]}; all by default."""
     log_y: bool = False
     """Whether the axis of the metric is logarithmic."""
     caption: str = ""
-    """What the reader should look at, one or two sentences."""
+    """What to look at, one or two sentences."""
 
 
 class Published(_Part, frozen=True, kw_only=True):
-    """A number that somebody measured and published, drawn over the figures."""
+    """A measured and published number, drawn in the figures."""
 
     metric: str
-    """Which metric it is."""
+    """Metric."""
     value: float
-    """The number, in SI (shares as 0.4, not 40)."""
+    """The number, in SI (fractions as 0.4, not 40)."""
     at: Where
     """Axes it belongs to, such as {accelerators = 2048}."""
     relative_to: Where = {}
-    """If given, the value is a factor on our value there: for results published as a change."""
+    """If given, the value is a factor on the prediction at these axes: for published changes."""
     label: str
-    """In the legend, short."""
+    """Label in the legend, short."""
     source: str
-    """Who published it and where."""
+    """Authors and place of publication."""
 
 
 class Claim(_Part, frozen=True, kw_only=True):
-    """A published statement, and how our points are asked about it."""
+    """A published statement, and how points are compared with it."""
 
     statement: str
-    """What is claimed, in one sentence."""
+    """The claim, in one sentence."""
     source: str
-    """Who claims it and where."""
+    """Authors and place of publication."""
     measure: Literal["value", "change", "ratio", "crossover", "peak", "order"]
     """value: the metric at `second`. change, ratio: from `first` to `second`. crossover: the first
     value of `axis` at which `second` is ahead of `first`. peak: the value of `axis` with the
     largest metric. order: the values of `axis`, the largest metric first."""
     metric: str
-    """Which metric is compared."""
+    """Metric that is compared."""
     where: Where = {}
-    """Which points are meant, for both selections."""
+    """Axes of both selections."""
     first: Where = {}
     """Further axes of the first selection."""
     second: Where = {}
     """Further axes of the second selection."""
     axis: str = "accelerators"
-    """Of crossover, peak and order."""
+    """Axis of crossover, peak and order."""
     published: float | str | list[str | int | float] | None = None
-    """The published number in SI; of a peak the values that would confirm it; of an order the
-    values from the largest to the smallest."""
+    """The published number in SI; for a peak the values that confirm it; for an order the values
+    from the largest to the smallest."""
     at_least: float | None = None
-    """Instead of a number: the claim is that ours is at least this."""
+    """Instead of a number: the prediction is claimed to be at least this."""
     at_most: float | None = None
-    """Instead of a number: the claim is that ours is at most this."""
+    """Instead of a number: the prediction is claimed to be at most this."""
     tolerance: float = 0.1
-    """It holds if ours is within this share of the published number, either way."""
+    """The claim holds if the prediction is within this fraction of the published number."""
     why: str = ""
-    """Why ours differs or agrees, one sentence, where the terms of the step cannot tell."""
+    """Reason of agreement or difference, one sentence, if the terms of the step do not show it."""
 
 
 class Experiment(_Part, frozen=True, kw_only=True):
-    """One question: axes, whose values are combined in every way, and what is shown."""
+    """One experiment: axes, whose values are combined in every way, and figures and claims."""
 
     id: str
     """Short name, for file names and columns: "weak-scaling"."""
     title: str
-    """What is asked, a few words."""
+    """Title, a few words."""
     about: str = ""
-    """What is asked and why, one or two sentences."""
+    """Question and reason, one or two sentences."""
     kind: Literal["scale", "collectives", "sensitivity"] = "scale"
-    """scale: training steps. collectives: one collective alone. sensitivity: what each change of
-    the cluster would bring."""
+    """scale: training steps. collectives: one collective alone. sensitivity: the gain of each
+    change of the cluster."""
     models: tuple[str, ...] = ()
     """Names of the catalog, or paths of config.json or .toml files."""
     clusters: tuple[str, ...] = ()
     """Clusters or accelerators of the catalog, or paths of .toml files."""
     variants: tuple[Variant, ...] = ()
-    """Changed clusters to compare with each other; by default the cluster as it is."""
+    """Changed clusters to compare; by default the unchanged cluster."""
     sizes: str | list[int] = "8..2048"
-    """Numbers of accelerators: "8..2048" doubles, commas join, or a list."""
+    """Numbers of GPUs: "8..2048" doubles, commas join, or a list."""
     strategies: tuple[str, ...] = ("fsdp",)
     """Without sizes: fsdp, hsdp64, ddp, zero1, or best, which is searched at every size."""
     tp: tuple[int, ...] = ()
@@ -151,45 +150,45 @@ class Experiment(_Part, frozen=True, kw_only=True):
     scaling: Literal["weak", "strong"] = "weak"
     """Whether the batch grows with the cluster (weak) or stays (strong)."""
     batch: float = 2.0
-    """Sequences per step: of one accelerator if weak, of all if strong."""
+    """Sequences per step: per GPU if weak, in total if strong."""
     batch_tokens: float | None = None
-    """Instead of `batch`: tokens per step, of one accelerator if weak, of all if strong."""
+    """Instead of `batch`: tokens per step, per GPU if weak, in total if strong."""
     precisions: tuple[str, ...] = ()
-    """Of the matrix products: bf16, fp16, fp8, mxfp8, nvfp4. Default: bf16, or fp16 before it."""
+    """Precision of GEMMs: bf16, fp16, fp8, mxfp8, nvfp4. Default: bf16, or fp16 before it."""
     algorithms: tuple[Algorithm, ...] = ("auto",)
-    """Collective algorithms: auto is the library's own choice."""
+    """Collective algorithms; auto is the library's own choice."""
     stacks: tuple[str, ...] = ()
-    """Software whose constants are used, see `scalewise stacks`; where it does not run on a
-    device, and by default, the best validated one for the device."""
+    """Software stack, see `scalewise stacks`; where it does not run on a device, and by default,
+    the best validated one for the device."""
     by: Literal["time", "cost", "energy"] = "time"
-    """What `best` makes small."""
+    """Objective of `best`, minimized."""
     convention: Literal["causal", "palm", "megatron", "6n"] = "causal"
-    """How the FLOPs of MFU are counted."""
+    """FLOP convention of MFU."""
     collectives: tuple[Collective, ...] = ("all_gather", "reduce_scatter", "all_reduce")
-    """Of kind collectives: which."""
+    """Kind collectives: the collective."""
     messages: tuple[str, ...] = ("1MiB", "64MiB", "1GiB")
-    """Of kind collectives: sizes of the whole buffer."""
+    """Kind collectives: sizes of the whole buffer."""
     factor: float = 2.0
-    """Of kind sensitivity: by how much a quantity gets better."""
-    reoptimise: bool = False
-    """Of kind sensitivity: whether the best strategy is found again after every change."""
+    """Kind sensitivity: factor by which a quantity improves."""
+    reoptimize: bool = False
+    """Kind sensitivity: whether the best strategy is searched again after every change."""
     metrics: tuple[str, ...] = ()
-    """Columns of the table; by default those that the figures and claims use."""
+    """Columns of the table; by default those of the figures and claims."""
     figures: tuple[Figure, ...] = ()
-    """How it is drawn."""
+    """Figures."""
     published: tuple[Published, ...] = ()
-    """Published numbers to lay over the figures."""
+    """Published numbers to draw in the figures."""
     measured: bool = False
-    """Whether the measurements that come with scalewise, of runs and of collectives, are laid over
-    the figures where model, chip, size and sequence or message match."""
+    """Whether shipped measurements of runs and collectives are drawn in the figures where model,
+    chip, size and sequence or message match."""
     claims: tuple[Claim, ...] = ()
-    """Published statements to judge."""
+    """Published claims to evaluate."""
     assumptions: tuple[str, ...] = ()
-    """What was assumed where a source does not say, one sentence each."""
+    """Assumptions where a source does not say, one sentence each."""
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """Metrics of its table: what was asked for, else what figures and claims use."""
+        """Return the metrics of its table: the given ones, else those of figures and claims."""
         if self.metrics:
             return self.metrics
         used = [name for figure in self.figures for name in figure.y]
@@ -201,19 +200,19 @@ class Study(_Part, frozen=True, kw_only=True):
     """A question over many points."""
 
     title: str
-    """Over the report."""
+    """Title of the report."""
     question: str = ""
-    """What is asked, one or two sentences."""
+    """Question, one or two sentences."""
     source: str = ""
-    """The publication whose claims are judged, if any."""
+    """The publication whose claims are evaluated, if any."""
     experiment: tuple[Experiment, ...]
     """The experiments, in order."""
     assumptions: tuple[str, ...] = ()
-    """What was assumed throughout, one sentence each."""
+    """Assumptions of all experiments, one sentence each."""
     name: str = ""
     """By default the name of the file."""
     text: str = ""
-    """The file itself, so that a report carries it."""
+    """The text of the file, for the report."""
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
@@ -222,12 +221,12 @@ class Study(_Part, frozen=True, kw_only=True):
 
 
 def shipped() -> list[str]:
-    """Names of the studies that come with scalewise, and of those in $SCALEWISE_CATALOG/studies."""
+    """Return names of the shipped studies and of those in $SCALEWISE_CATALOG/studies."""
     return sorted({path.stem for folder in _folders() for path in folder.glob("*.toml")})
 
 
 def find_study(name: str) -> Path:
-    """Find the file of a study.
+    """Return the file of a study.
 
     Args:
         name: A shipped name, or a path that ends in `.toml`.
@@ -247,10 +246,10 @@ def find_study(name: str) -> Path:
 
 
 def load_study(name: str) -> Study:
-    """Load a study by name or path.
+    """Return a study by name or path.
 
     Raises:
-        InputError: If there is none, or its file is wrong; the message names the key.
+        InputError: If there is none, or its file is invalid; the message names the key.
     """
     path = find_study(name)
     try:
@@ -261,15 +260,15 @@ def load_study(name: str) -> Study:
 
 
 def read_study(text: str, *, name: str = "study", where: str = "study") -> Study:
-    """Read a study from its text.
+    """Return a study from its text.
 
     Args:
         text: TOML.
-        name: Of the study, where the text has none.
-        where: What messages call the file.
+        name: Name of the study, if the text has none.
+        where: Name of the file in messages.
 
     Raises:
-        InputError: Naming the key that is wrong.
+        InputError: Naming the invalid key.
     """
     try:
         table = tomllib.loads(text)
@@ -290,8 +289,8 @@ def read_study(text: str, *, name: str = "study", where: str = "study") -> Study
     try:
         study = msgspec.convert(table, Study)
     except msgspec.ValidationError as error:
-        told = re.sub(r"`[$][.]?(.*?)`", r"`\1`", str(error))
-        raise InputError(f"{where}: {told}", hint="see `scalewise study new`") from error
+        sentence = re.sub(r"`[$][.]?(.*?)`", r"`\1`", str(error))
+        raise InputError(f"{where}: {sentence}", hint="see `scalewise study new`") from error
     _check(study, where)
     return study
 
@@ -302,7 +301,7 @@ def _folders() -> list[Path]:
 
 
 def _check_keys(table: dict[str, Any], type_: type[msgspec.Struct], where: str) -> None:
-    """Refuse unknown keys at any depth, with the place and what was probably meant."""
+    """Reject unknown keys at any depth, with their place and a suggestion."""
     hints = get_type_hints(type_)
     known = type_.__struct_fields__
     for key, value in table.items():
@@ -317,7 +316,7 @@ def _check_keys(table: dict[str, Any], type_: type[msgspec.Struct], where: str) 
 
 
 def _part_of(hint: Any) -> type[msgspec.Struct] | None:
-    """The struct of a list of tables."""
+    """Return the struct of a list of tables."""
     if get_origin(hint) is tuple:
         first = get_args(hint)[0]
         if isinstance(first, type) and issubclass(first, _Part):
@@ -326,7 +325,7 @@ def _part_of(hint: Any) -> type[msgspec.Struct] | None:
 
 
 def _check(study: Study, where: str) -> None:
-    """Refuse what types cannot: repeated names, unknown axes and metrics, empty axes."""
+    """Reject what types cannot: repeated names, unknown axes and metrics, empty axes."""
     if not study.experiment:
         raise InputError(f"{where} has no experiment", hint="add a table [[experiment]]")
     seen: set[str] = set()
@@ -349,7 +348,7 @@ def _check(study: Study, where: str) -> None:
 
 
 def _check_words(each: Experiment) -> None:
-    """Refuse words that are no axis and no metric, wherever they stand."""
+    """Reject words that are neither axis nor metric."""
     places: list[Where] = []
     for figure in each.figures:
         places.append(figure.where)

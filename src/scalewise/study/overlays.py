@@ -1,11 +1,10 @@
-"""Which measured numbers belong over a figure? Published ones, and the user's own runs.
+"""Measured numbers in the figures of a study: published ones, and runs of the user.
 
     marks_of(experiment, rows, runs)          # marks with axes, metric, value, label, source
 
-Published numbers stand in the study file. Runs and timings of collectives come from tables with
-the columns of the shipped ones; a run belongs to an experiment that has its model's shape, its
-chip, its sequence length and a size range around it, whatever its strategy: its own is in the
-label.
+Published numbers are in the study file. Runs and timings of collectives come from tables with the
+columns of the shipped ones. A run belongs to an experiment with its model's shape, its chip, its
+sequence length and a size range around it. Its strategy is in the label.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from pathlib import Path
 from scalewise.catalog import load_cluster
 from scalewise.errors import InputError
 from scalewise.evidence.collectives import Collective, read_collectives
+from scalewise.evidence.measured import runs_of
 from scalewise.evidence.runs import Run, UnsupportedError, read_runs
-from scalewise.measure.records import holds_records, read_records
-from scalewise.measure.rows import runs_of
 from scalewise.model import Model, load_model
+from scalewise.records.files import holds_records, read_records
 from scalewise.study.files import Experiment
 from scalewise.study.measures import Value
 from scalewise.study.plan import sizes_of
@@ -38,25 +37,25 @@ class Mark:
     """One measured number."""
 
     axes: dict[str, list[Value]]
-    """Axes that are known, each with the values it stands for."""
+    """Known axes, each with its values."""
     metric: str
-    """Which metric."""
+    """Metric."""
     value: float
     """SI."""
     label: str
-    """In the legend."""
+    """Label in the legend."""
     source: str
-    """Who measured it."""
+    """Source."""
     published: bool = True
-    """Whether it stands in the study file; else it is a run that was laid over."""
+    """Whether it is in the study file; else it is a run of an overlay."""
 
     def fits(self, name: str, value: Value) -> bool:
-        """Whether an axis may have a value; an axis that is not known fits everything."""
+        """Return whether an axis may have a value; an unknown axis matches everything."""
         return name not in self.axes or str(value) in map(str, self.axes[name])
 
 
 def read_overlays(paths: Iterable[str]) -> list[Measured]:
-    """Read tables of runs, or of timings of collectives: those have a column `op`.
+    """Read tables of runs, or of timings of collectives, which have a column `op`.
 
     A folder, or a file that ends in `.jsonl`, holds records of `scalewise measure`.
 
@@ -75,7 +74,7 @@ def read_overlays(paths: Iterable[str]) -> list[Measured]:
 
 
 def _header(path: str) -> list[str]:
-    """The columns of a table; none where it cannot be read, which its reader says better."""
+    """Return the columns of a table; none if it cannot be read, which its reader reports."""
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as stream:
             return next(csv.reader(stream), [])
@@ -91,12 +90,12 @@ def _shipped() -> tuple[Measured, ...]:
 def marks_of(
     experiment: Experiment, rows: Sequence[Row], runs: Sequence[Measured] = ()
 ) -> list[Mark]:
-    """Find what belongs over the figures of an experiment.
+    """Return the marks in the figures of an experiment.
 
     Args:
-        experiment: Which.
+        experiment: The experiment.
         rows: Its points: some results are published relative to another.
-        runs: Measured ones; those that come with scalewise are added where it asks for them.
+        runs: Measured runs; shipped ones are added if the experiment asks for them.
     """
     found = []
     for each in experiment.published:
@@ -120,7 +119,7 @@ def marks_of(
 
 
 def _timings(experiment: Experiment, row: Collective) -> list[Mark]:
-    """The numbers of one timing, if it belongs to the experiment."""
+    """Return the marks of one timing, if it belongs to the experiment."""
     sizes = sizes_of(experiment)
     messages = {int(parse(text, "bytes")) for text in experiment.messages}
     clusters: list[Value] = [
@@ -157,7 +156,7 @@ def _timings(experiment: Experiment, row: Collective) -> list[Mark]:
 
 
 def _marks(experiment: Experiment, run: Run) -> list[Mark]:
-    """The numbers of one run, if it belongs to the experiment."""
+    """Return the marks of one run, if it belongs to the experiment."""
     axes = _axes(experiment, run)
     if axes is None:
         return []
@@ -185,12 +184,12 @@ def _marks(experiment: Experiment, run: Run) -> list[Mark]:
 
 
 def _axes(experiment: Experiment, run: Run) -> dict[str, list[Value]] | None:
-    """The axes of a run in the words of the experiment; None if it belongs elsewhere."""
-    count, sequence = run.count("accelerators"), run.count("seq_len")
+    """Return the axes of a run in the terms of the experiment; None if it does not belong there."""
+    count, seq_len = run.count("accelerators"), run.count("seq_len")
     sizes = sizes_of(experiment)
     if count is None or not sizes[0] <= count <= sizes[-1]:
         return None
-    if sequence is None or sequence not in experiment.sequences:
+    if seq_len is None or seq_len not in experiment.sequences:
         return None
     try:
         model = run.model([])
@@ -206,7 +205,7 @@ def _axes(experiment: Experiment, run: Run) -> dict[str, list[Value]] | None:
     axes: dict[str, list[Value]] = {
         "model": models,
         "cluster": clusters,
-        "sequence": [sequence],
+        "seq_len": [seq_len],
         "accelerators": [count],
     }
     for name in ("tp", "pp", "cp"):
@@ -217,7 +216,7 @@ def _axes(experiment: Experiment, run: Run) -> dict[str, list[Value]] | None:
 
 
 def _alike(one: Model, other: Model) -> bool:
-    """Whether two models have the same layers; names differ between sources."""
+    """Return whether two models have the same layers; names differ between sources."""
     shape = ("layers", "hidden", "heads", "ffn")
     return all(getattr(one, name) == getattr(other, name) for name in shape)
 

@@ -1,9 +1,9 @@
-"""Which points does an experiment ask for? Its axes, combined in every way, as independent tasks.
+"""Tasks of an experiment: all combinations of its axes.
 
     for item in plan(experiment):
         item.axes, item.task          # {"model": "llama-2-7b", ...}, Task(...)
 
-Nothing is computed here; what is wrong with a name is found here, before anything is computed.
+Nothing is computed here, so that unknown names are reported before any computation.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from scalewise.errors import InputError, did_you_mean
 from scalewise.explore.sizes import Rule, default_precision, parse_sizes
 from scalewise.explore.tasks import Task
 from scalewise.explore.templates import BEST, Template, parse_template
+from scalewise.fields import replace
 from scalewise.model import load_model
+from scalewise.software import choose_stack
 from scalewise.stack import Stack
-from scalewise.step.estimate import choose_stack
 from scalewise.step.support import check_supported
 from scalewise.study.files import Experiment, Study, Variant
 from scalewise.study.measures import Value
@@ -31,24 +32,24 @@ from scalewise.study.tasks import ChangesTask, CollectiveTask
 from scalewise.units import parse
 
 AS_IT_IS = Variant(name="as it is")
-"""The cluster as its file says."""
+"""The unchanged cluster."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One task with the axes it stands for."""
+    """One task with its axes."""
 
     axes: dict[str, Value]
-    """What tells it from the others."""
+    """Axes and their values."""
     task: Task | CollectiveTask | ChangesTask
-    """What is computed."""
+    """Task."""
 
 
 def plan(experiment: Experiment) -> list[Item]:
-    """List the tasks of an experiment.
+    """Yield the tasks of an experiment.
 
     Raises:
-        InputError: If a name is not known, naming the experiment.
+        InputError: If a name is unknown, naming the experiment.
     """
     try:
         if experiment.kind == "collectives":
@@ -59,21 +60,21 @@ def plan(experiment: Experiment) -> list[Item]:
 
 
 def sizes_of(experiment: Experiment) -> tuple[int, ...]:
-    """Numbers of accelerators, rising."""
+    """Return the numbers of GPUs, ascending."""
     if isinstance(experiment.sizes, str):
-        return parse_sizes(experiment.sizes)
-    return parse_sizes(",".join(map(str, experiment.sizes)))
+        return parse_sizes(experiment.sizes, "sizes")
+    return parse_sizes(",".join(map(str, experiment.sizes)), "sizes")
 
 
 def templates_of(experiment: Experiment) -> list[Template]:
-    """Strategies, each with every degree of the axes tp, pp and cp that are given."""
+    """Return the strategies, each with every degree of the axes tp, pp and cp."""
     degrees = [
         [f"{name}{degree}" if degree > 1 else "" for degree in values] if values else [""]
         for name, values in (("tp", experiment.tp), ("cp", experiment.cp), ("pp", experiment.pp))
     ]
     found: dict[str, Template] = {}
     for strategy, *words in product(experiment.strategies, *degrees):
-        # A search is not held to degrees that are listed for others.
+        # A search is not limited to degrees that are listed for other strategies.
         spelled = "-".join([strategy, *(word for word in words if word)])
         label = strategy if strategy.strip().lower().split("-")[0] == BEST else spelled
         found.setdefault(label, parse_template(label))
@@ -110,12 +111,12 @@ def changed(cluster: Cluster, variant: Variant) -> Cluster:
                     f"variant {variant.name}: a fabric has no field `{field}`",
                     hint=did_you_mean(field, known),
                 )
-        own["fabric"] = msgspec.structs.replace(cluster.fabric, **fabric)
+        own["fabric"] = replace(cluster.fabric, **fabric)
     return cluster.with_(**own) if own else cluster
 
 
 def reduced(study: Study) -> Study:
-    """Keep the ends of every axis of every experiment: a quick look, and what tests run."""
+    """Return the study with the ends of every axis only (`--quick`)."""
     return msgspec.structs.replace(
         study, experiment=tuple(_reduced(each) for each in study.experiment)
     )
@@ -136,7 +137,7 @@ def _reduced(experiment: Experiment) -> Experiment:
 
 
 def _clusters(experiment: Experiment) -> Iterator[tuple[str, Variant, Cluster]]:
-    """Clusters with their variants, at the largest size: one without a network is refused there."""
+    """Yield clusters with variants at the largest size, where a missing network is an error."""
     largest = sizes_of(experiment)[-1]
     for name, variant in product(experiment.clusters, experiment.variants or (AS_IT_IS,)):
         yield name, variant, changed(load_cluster(name, accelerators=largest), variant)
@@ -164,7 +165,7 @@ def _steps(experiment: Experiment) -> Iterator[Item]:
     for model in models:
         check_supported(model)
     clusters = list(_clusters(experiment))
-    for model, (name, variant, cluster), algorithm, precision, stack, sequence, template in product(
+    for model, (name, variant, cluster), algorithm, precision, stack, seq_len, template in product(
         models, clusters, experiment.algorithms, experiment.precisions or (None,),
         experiment.stacks or (None,), experiment.sequences, templates_of(experiment),
     ):  # fmt: skip
@@ -173,8 +174,8 @@ def _steps(experiment: Experiment) -> Iterator[Item]:
             kind=experiment.scaling,
             batch=experiment.batch
             if experiment.batch_tokens is None
-            else experiment.batch_tokens / sequence,
-            sequence=sequence,
+            else experiment.batch_tokens / seq_len,
+            seq_len=seq_len,
             precision=precision,  # type: ignore[arg-type]
         )
         used = rule.precision or default_precision(cluster)
@@ -187,8 +188,8 @@ def _steps(experiment: Experiment) -> Iterator[Item]:
                 "variant": variant.name,
                 "algorithm": algorithm,
                 "precision": used,
-                "stack": software.name,
-                "sequence": sequence,
+                "stack": _stack_name(software, cluster, template),
+                "seq_len": seq_len,
                 "strategy": template.label,
                 "tp": template.base.tp,
                 "pp": template.base.pp,
@@ -206,21 +207,27 @@ def _steps(experiment: Experiment) -> Iterator[Item]:
                 )
             else:
                 task = ChangesTask(
-                    **nouns, factor=experiment.factor, reoptimise=experiment.reoptimise
+                    **nouns, factor=experiment.factor, reoptimize=experiment.reoptimize
                 )
             yield Item(axes, task)
 
 
-def _stack(name: str | None, cluster: Cluster, template: Template) -> Stack:
-    """The named software, or the device's own where it does not run there."""
-    compiled = template.base.compiled
-    try:
-        return choose_stack(name, cluster, compiled=compiled)[0]
-    except InputError:
-        fallback = choose_stack(None, cluster, compiled=compiled)[0]
-        if name is not None and _is_for_other_device(name, cluster):
-            return fallback
-        raise
+def _stack(name: str | None, cluster: Cluster, template: Template) -> Stack | None:
+    """The named software; None for the usual one, also where the named one does not run."""
+    if name is None or _is_for_other_device(name, cluster):
+        return None
+    return choose_stack(name, cluster, compiled=template.base.compiled).stack
+
+
+def _stack_name(stack: Stack | None, cluster: Cluster, template: Template) -> str:
+    """Name of the software on the axis of software."""
+    if stack is not None:
+        return stack.name
+    if template.limits is not None:
+        return "usual"
+    base = template.base
+    sharded = base.sharding == "zero3"
+    return choose_stack(None, cluster, fully_sharded=sharded, compiled=base.compiled).stack.name
 
 
 def _is_for_other_device(name: str, cluster: Cluster) -> bool:

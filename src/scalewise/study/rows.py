@@ -1,10 +1,10 @@
-"""What is the table of a study? One row for each point: all its axes, all its metrics.
+"""Table of a study: one row per point, with all axes and metrics.
 
     rows = answer.rows
     select(rows, {"strategy": "fsdp", "accelerators": [128, 2048]})
     varying(rows)                        # the axes in which they differ
 
-Rows of different experiments share one set of columns, so that the whole study is one table.
+Rows of different experiments share one set of columns, so that a study is one table.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class Row:
     experiment: str
     """Id of the experiment."""
     axes: dict[str, Value]
-    """What was asked."""
+    """Axes."""
     metrics: dict[str, float | None] = field(default_factory=dict)
-    """What came back, SI; None where it is not known."""
+    """Metrics, SI; None if unknown."""
     strategy: str = ""
     """The strategy with its sizes."""
     interval: tuple[float, float] | None = None
-    """80 % interval of tokens/s per accelerator."""
+    """80% prediction interval of tokens/s per GPU."""
     infeasible: str | None = None
     """Why it cannot run, or None."""
     note: str = ""
-    """What the numbers do not say."""
+    """Remarks."""
     point: Point | None = None
-    """Where it is a training step: the point with its terms and causes."""
+    """For a training step: the point with its terms and causes."""
 
     @property
     def feasible(self) -> bool:
@@ -48,19 +48,19 @@ class Row:
 
 
 def select(rows: Iterable[Row], where: Where) -> list[Row]:
-    """The rows whose axes have the given values; an axis that a row lacks matches nothing."""
+    """Return rows whose axes have the given values; an axis that a row lacks matches nothing."""
     return [row for row in rows if all(_is(row, name, value) for name, value in where.items())]
 
 
 def varying(rows: Sequence[Row], *, but: Iterable[str] = ()) -> list[str]:
-    """The axes in which rows differ, in the order of columns.
+    """Return the axes in which rows differ, in the order of columns.
 
     Args:
         rows: The rows.
         but: Axes that do not count.
     """
     left_out = set(but)
-    # Sizes come in two units; degrees are part of the strategy's name.
+    # Sizes have two units; degrees are part of the strategy's name.
     implied = {"nodes": "accelerators", "tp": "strategy", "pp": "strategy", "cp": "strategy"}
     left_out |= {name for name, by in implied.items() if any(by in row.axes for row in rows)}
     return [
@@ -71,14 +71,14 @@ def varying(rows: Sequence[Row], *, but: Iterable[str] = ()) -> list[str]:
 
 
 def values_of(rows: Iterable[Row], name: str) -> list[Value]:
-    """The values of an axis: numbers rising, names in the order in which they come."""
+    """Return the values of an axis: numbers ascending, names in order of appearance."""
     found = list(dict.fromkeys(row.axes[name] for row in rows if name in row.axes))
     numbers = [value for value in found if not isinstance(value, str)]
     return sorted(numbers) if len(numbers) == len(found) else found
 
 
 def metric_of(row: Row, name: str) -> float | None:
-    """A metric of a row that can run; None elsewhere."""
+    """Return a metric of a row that can run; None otherwise."""
     return row.metrics.get(name) if row.feasible else None
 
 
@@ -90,7 +90,7 @@ def _is(row: Row, name: str, value: object) -> bool:
 
 
 def _plain(value: object) -> str:
-    """Bring 8, 8.0 and "8" together."""
+    """Map 8, 8.0 and "8" to one value."""
     if isinstance(value, int | float):
         return f"{value:.10g}"
     return str(value).strip().lower()

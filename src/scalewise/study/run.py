@@ -1,10 +1,10 @@
-"""How is a study answered? All its tasks in sweeps, then one table.
+"""Execution of a study: all its tasks in sweeps, then one table.
 
     answer = run_study(load_study("hardware-scaling-trends"))
     answer.rows, answer.verdicts
 
-`runner` decides where tasks are computed and where answers are kept, see `scalewise.sweep`: a
-study that is killed goes on where it was, and two studies share the points they have in common.
+`runner` determines where tasks are computed and results stored, see `scalewise.sweep`. A killed
+study resumes, and two studies share their common points.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from scalewise.explore.points import Point, join
+from scalewise.metrics import METRICS
 from scalewise.study.claims import Judged, judge
 from scalewise.study.files import Experiment, Study
 from scalewise.study.plan import Item, plan
@@ -24,8 +25,8 @@ from scalewise.study.tasks import (
     CollectiveAnswer,
     CollectiveTask,
     StepAnswer,
+    evaluate_step,
     find_changes,
-    price_step,
     time_collectives,
 )
 from scalewise.units import parse
@@ -34,7 +35,7 @@ R = TypeVar("R")
 
 
 class Runner(Protocol):
-    """Computes a list of tasks, yielding (position, result) as they get ready."""
+    """Computes a list of tasks, yielding (position, result) as they finish."""
 
     def __call__(
         self, tasks: Iterable[Any], function: Callable[[Any], R], result_type: Any
@@ -45,29 +46,29 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a study found."""
+    """Results of a study."""
 
     study: Study
-    """The question."""
+    """The study."""
     rows: list[Row]
     """All points of all experiments, in order."""
     verdicts: list[Judged]
-    """One for each claim, in order."""
+    """One per claim, in order."""
     warnings: dict[str, list[str]] = field(default_factory=dict)
-    """What to know before trusting the points, each once, with the experiments it concerns."""
+    """Warnings, each once, with the experiments it concerns."""
     provenance: dict[str, list[str]] = field(default_factory=dict)
-    """Where the numbers came from, by part."""
+    """Sources of the numbers, by part."""
     seconds: float = 0.0
-    """How long it took, seconds."""
+    """Duration, seconds."""
 
     def of(self, experiment: Experiment | str) -> list[Row]:
-        """The rows of one experiment."""
+        """Return the rows of one experiment."""
         name = experiment if isinstance(experiment, str) else experiment.id
         return [row for row in self.rows if row.experiment == name]
 
     @property
     def empty(self) -> list[str]:
-        """Experiments none of whose points can run."""
+        """Return the experiments none of whose points can run."""
         return [
             each.id
             for each in self.study.experiments
@@ -76,14 +77,14 @@ class Answer:
 
 
 def run_study(study: Study, runner: Runner | None = None) -> Answer:
-    """Answer a study.
+    """Run a study.
 
     Args:
-        study: The question.
-        runner: Where tasks are computed; by default here, one after the other.
+        study: The study.
+        runner: Where tasks are computed; by default in this process, in order.
 
     Raises:
-        InputError: If a name in the study is not known.
+        InputError: If a name in the study is unknown.
     """
     began = time.perf_counter()
     compute = runner or _one_by_one
@@ -91,12 +92,12 @@ def run_study(study: Study, runner: Runner | None = None) -> Answer:
     answers: dict[int, Any] = {}
     kinds: tuple[tuple[str, Callable[[Any], Any], type], ...] = (
         ("collectives", time_collectives, CollectiveAnswer),
-        ("scale", price_step, StepAnswer),
+        ("scale", evaluate_step, StepAnswer),
         ("sensitivity", find_changes, ChangesAnswer),
     )
     for kind, function, result_type in kinds:
         items = [item for e in study.experiments if e.kind == kind for item in plans[e.id]]
-        # Without tasks a runner has nothing to say, not even a bar.
+        # A runner without tasks would print an empty progress bar.
         for place, result in (
             compute([i.task for i in items], function, result_type) if items else ()
         ):
@@ -130,7 +131,7 @@ def run_study(study: Study, runner: Runner | None = None) -> Answer:
 def _one_by_one(
     tasks: Iterable[Any], function: Callable[[Any], R], result_type: Any
 ) -> Iterator[tuple[int, R]]:
-    """The plain runner."""
+    """Compute tasks in this process."""
     del result_type
     return iter(enumerate(map(function, tasks)))
 
@@ -141,15 +142,15 @@ def _note(into: dict[str, list[str]], key: str, value: str) -> None:
 
 
 def _step_rows(experiment: Experiment, pairs: Sequence[tuple[Item, StepAnswer]]) -> list[Row]:
-    """One row for each size of each curve, with what each size gains over the one before it."""
+    """Yield one row per size of each curve, with its marginal values."""
     curves: dict[tuple[Any, ...], list[tuple[Item, StepAnswer]]] = {}
     for item, answer in pairs:
         key = tuple(v for k, v in item.axes.items() if k not in ("accelerators", "nodes"))
         curves.setdefault(key, []).append((item, answer))
     rows: list[Row] = []
     for curve in curves.values():
-        told = [answer.priced.point for _, answer in curve if answer.priced.point is not None]
-        joined = {point.accelerators: point for point in join(told)}
+        lines = [answer.priced.point for _, answer in curve if answer.priced.point is not None]
+        joined = {point.accelerators: point for point in join(lines)}
         first = next((point for point in joined.values() if point.feasible), None)
         for item, answer in curve:
             point = joined.get(int(item.axes["accelerators"]))
@@ -160,44 +161,36 @@ def _step_rows(experiment: Experiment, pairs: Sequence[tuple[Item, StepAnswer]])
 def _step_row(
     name: str, item: Item, answer: StepAnswer, point: Point | None, first: Point | None
 ) -> Row:
-    if point is None or answer.load_seconds is None:
+    if point is None or answer.comm_seconds is None:
         missing = answer.priced.missing
         reason = missing.reason if missing is not None else "no point"
         return Row(experiment=name, axes=item.axes, infeasible=reason)
-    exposed = point.exposed_share * point.step_seconds
-    load = answer.load_seconds
+    exposed = point.exposed_fraction * point.step_seconds
+    load = answer.comm_seconds
     site = point.facility_watts_per_accelerator
+    rate, joule = point.tokens_per_second_per_accelerator, point.tokens_per_joule
     metrics: dict[str, float | None] = {
-        "tokens_per_second": point.tokens_per_second,
-        "tokens_per_second_per_accelerator": point.tokens_per_second_per_accelerator,
+        name: getattr(point, name) for name in METRICS if hasattr(point, name)
+    }
+    metrics |= {
         "tflops_per_accelerator": answer.tflops,
-        "mfu": point.mfu,
         "hfu": answer.hfu,
-        "step_seconds": point.step_seconds,
-        "load_share": load / point.step_seconds,
-        "exposed_share": point.exposed_share,
-        "contention_share": point.contention_share,
-        "communication_share": point.exposed_share + point.contention_share,
+        "accelerator_seconds_per_token": 1.0 / rate,
+        "comm_fraction": load / point.step_seconds,
+        "communication_share": point.exposed_fraction + point.contention_share,
         "hidden_share": 1.0 - min(exposed / load, 1.0) if load > 0.0 else None,
         "bubble_share": point.terms.get("bubble", 0.0) / point.step_seconds,
-        "gather_seconds": point.gather_seconds,
-        "memory_bytes": point.memory_bytes,
-        "watts_per_accelerator": point.watts_per_accelerator,
         "site_watts": None if site is None else site * point.accelerators,
-        "tokens_per_joule": point.tokens_per_joule,
-        "usd_per_million_tokens": point.usd_per_million_tokens,
-        "marginal_tokens_per_second": point.marginal_tokens_per_second,
-        "marginal_tokens_per_joule": point.marginal_tokens_per_joule,
-        "marginal_usd_per_million_tokens": point.marginal_usd_per_million_tokens,
+        "joules_per_token": None if joule is None else 1.0 / joule,
     }
-    if point.gather_seconds and point.gather_latency is not None:
-        metrics["gather_latency_share"] = point.gather_latency / point.gather_seconds
+    if point.all_gather_seconds and point.all_gather_latency is not None:
+        metrics["gather_latency_share"] = point.all_gather_latency / point.all_gather_seconds
     if first is not None and point.feasible:
-        rate = first.tokens_per_second_per_accelerator
-        metrics["scaling_efficiency"] = point.tokens_per_second_per_accelerator / rate
+        smallest = first.tokens_per_second_per_accelerator
+        metrics["scaling_efficiency"] = rate / smallest
         metrics["speedup"] = point.tokens_per_second / first.tokens_per_second
         if point.marginal_tokens_per_second is not None:
-            metrics["marginal_return"] = point.marginal_tokens_per_second / rate
+            metrics["marginal_return"] = point.marginal_tokens_per_second / smallest
     return Row(
         experiment=name,
         axes=item.axes,
@@ -212,7 +205,7 @@ def _step_row(
 def _collective_rows(
     experiment: Experiment, pairs: Sequence[tuple[Item, CollectiveAnswer]]
 ) -> list[Row]:
-    """One row for each message."""
+    """Yield one row per message."""
     rows: list[Row] = []
     messages = [parse(text, "bytes") for text in experiment.messages]
     for item, answer in pairs:
@@ -230,7 +223,7 @@ def _collective_rows(
 
 
 def _change_rows(experiment: Experiment, pairs: Sequence[tuple[Item, ChangesAnswer]]) -> list[Row]:
-    """One row for each change."""
+    """Yield one row per change."""
     rows: list[Row] = []
     for item, answer in pairs:
         if answer.missing is not None:
@@ -240,12 +233,7 @@ def _change_rows(experiment: Experiment, pairs: Sequence[tuple[Item, ChangesAnsw
                 Row(
                     experiment=experiment.id,
                     axes={**item.axes, "change": f"{each.name}, {each.upgrade}"},
-                    metrics={
-                        "gain": each.gain,
-                        "energy_gain": each.energy_gain,
-                        "cost_gain": each.cost_gain,
-                        "elasticity": each.elasticity,
-                    },
+                    metrics={name: getattr(each, name) for name in METRICS if hasattr(each, name)},
                     strategy=each.strategy or answer.strategy,
                     note=each.note or each.means,
                 )

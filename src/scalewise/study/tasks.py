@@ -1,11 +1,11 @@
-"""What is one point of a study? A question that stands alone, and the function that answers it.
+"""Points of a study: self-contained tasks, and the functions that compute them.
 
-    answer = price_step(Task(...))            # a training step, with all that a study reads off
+    answer = evaluate_step(Task(...))         # a training step, with all metrics of a study
     time_collectives(CollectiveTask(...))     # one collective at one size, for several messages
-    find_changes(ChangesTask(...))            # what each change of a cluster would bring
+    find_changes(ChangesTask(...))            # the gain of each change of a cluster
 
-Tasks carry their nouns whole, so that any process or machine can answer them in any order, and
-that a store knows them again in another study.
+Tasks contain their whole inputs, so that any process or machine can compute them in any order, and
+a store recognizes them in another study.
 """
 
 from __future__ import annotations
@@ -20,39 +20,42 @@ from scalewise.cluster import Cluster
 from scalewise.errors import InputError
 from scalewise.explore.sensitivity import Sensitivity, sensitivity
 from scalewise.explore.sizes import Rule
-from scalewise.explore.tasks import Priced, Task, price
+from scalewise.explore.tasks import PointResult, Task, price
 from scalewise.explore.templates import Template, fill
 from scalewise.model import Model
+from scalewise.numeric import scalar
 from scalewise.physics import collectives as physics
+from scalewise.software import choose_stack
 from scalewise.stack import Stack
 from scalewise.step.case import Case
-from scalewise.step.estimate import choose_stack, estimate
-from scalewise.step.groups import links, shard_group
+from scalewise.step.estimate import estimate
+from scalewise.step.groups import shard_group
+from scalewise.step.layout import lay_out
 from scalewise.strategies import Strategies
 from scalewise.strategy import Strategy, parse_strategy
 from scalewise.workload import Workload
 
 
 class StepAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a training step costs, beyond what a scaling curve needs."""
+    """A training step, with more metrics than a scaling curve needs."""
 
-    priced: Priced
-    """The point, or why there is none."""
-    load_seconds: float | None = None
-    """Communication of one rank in a step, hidden or not, seconds."""
+    priced: PointResult
+    """The point, or the reason why there is none."""
+    comm_seconds: float | None = None
+    """Communication of one rank in a step, overlapped and exposed, seconds."""
     tflops: float | None = None
-    """Model TFLOP/s per accelerator."""
+    """Model TFLOP/s per GPU."""
     hfu: float | None = None
     """Model and recomputed FLOP/s over peak."""
     provenance: dict[str, str] = {}
-    """Where the numbers behind each part came from."""
+    """Sources of the numbers, by part."""
 
 
 class CollectiveTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One collective over all accelerators of a cluster."""
+    """One collective over all GPUs of a cluster."""
 
     cluster: Cluster
-    """At its size, with its algorithm."""
+    """Cluster at its size, with its algorithm."""
     collective: str
     """all_gather, reduce_scatter or all_reduce."""
     messages: tuple[float, ...]
@@ -60,44 +63,44 @@ class CollectiveTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class CollectiveAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long it takes."""
+    """Times of a collective."""
 
     seconds: tuple[float, ...]
-    """By message."""
+    """By message, seconds."""
 
 
 class ChangesTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One strategy at one size, whose cluster is changed."""
 
     model: Model
-    """What is trained."""
+    """Model."""
     cluster: Cluster
-    """On what, at its size."""
+    """Cluster at its size."""
     rule: Rule
-    """What a step trains there."""
+    """Workload of a step."""
     template: Template
     """How the work is split; a template to be searched stands for the best strategy."""
-    stack: Stack
+    stack: Stack | None
     """Software, with all its constants."""
     factor: float = 2.0
-    """Of the finite changes."""
-    reoptimise: bool = False
-    """Whether the best strategy is found again after every change."""
+    """Factor of finite changes."""
+    reoptimize: bool = False
+    """Whether the best strategy is searched again after every change."""
 
 
 class ChangesAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the changes bring, or why nothing can be said."""
+    """Gains of the changes, or the reason why there are none."""
 
     strategy: str = ""
-    """What runs today."""
+    """The unchanged point."""
     rows: tuple[Sensitivity, ...] = ()
-    """One for each change, the largest gain first."""
+    """One per change, the largest gain first."""
     missing: str | None = None
     """Why there is none."""
 
 
-def price_step(task: Task) -> StepAnswer:
-    """Answer one training step."""
+def evaluate_step(task: Task) -> StepAnswer:
+    """Return the result of one training step."""
     priced = price(task)
     if priced.point is None:
         return StepAnswer(priced=priced)
@@ -111,7 +114,7 @@ def price_step(task: Task) -> StepAnswer:
     )
     return StepAnswer(
         priced=priced,
-        load_seconds=sum(e.load.values()),
+        comm_seconds=sum(e.comm_seconds.values()),
         tflops=e.tflops,
         hfu=e.hfu,
         provenance=e.provenance,
@@ -119,19 +122,19 @@ def price_step(task: Task) -> StepAnswer:
 
 
 def time_collectives(task: CollectiveTask) -> CollectiveAnswer:
-    """Time one collective for all messages."""
+    """Return the times of one collective for all messages."""
     case = _case(task.cluster)
-    wires, group = links(case), shard_group(case)
+    group = shard_group(case.split)
+    seconds = {
+        "all_reduce": physics.all_reduce_seconds,
+        "reduce_scatter": physics.reduce_scatter_seconds,
+    }.get(task.collective, physics.all_gather_seconds)
     sizes = np.asarray(task.messages, dtype=float)
-    if task.collective == "all_reduce":
-        seconds = [float(np.ravel(physics.all_reduce_seconds(s, group, wires))[0]) for s in sizes]
-    else:
-        seconds = [float(np.ravel(physics.gather_seconds(s, group, wires))[0]) for s in sizes]
-    return CollectiveAnswer(seconds=tuple(seconds))
+    return CollectiveAnswer(seconds=tuple(scalar(seconds(s, group, case.links)) for s in sizes))
 
 
 def find_changes(task: ChangesTask) -> ChangesAnswer:
-    """Try every change of a cluster alone."""
+    """Return the gain of every change of a cluster, one at a time."""
     try:
         workload = task.rule.at(task.cluster)
         strategy = None
@@ -144,7 +147,7 @@ def find_changes(task: ChangesTask) -> ChangesAnswer:
             strategy,
             stack=task.stack,
             factor=task.factor,
-            reoptimise=task.reoptimise,
+            reoptimize=task.reoptimize,
             limits=task.template.limits,
         )
     except InputError as error:
@@ -156,14 +159,14 @@ def find_changes(task: ChangesTask) -> ChangesAnswer:
 
 @lru_cache(maxsize=256)
 def _case(cluster: Cluster) -> Case:
-    """Lay a group over the whole cluster, as a step would; what is trained does not matter."""
+    """Return a group over the whole cluster, as in a step; the model does not matter."""
     model = Model(name="none", layers=1, hidden=128, heads=1, ffn=128, vocab=128)
-    stack, _ = choose_stack(None, cluster, compiled=None)
+    stack = choose_stack(None, cluster).stack
     strategy = Strategy(dp_shard=cluster.accelerators)
     workload = Workload(
-        sequence=128,
+        seq_len=128,
         global_batch=cluster.accelerators,
         precision="bf16" if "bf16" in cluster.accelerator.peak_flops else "fp16",
     )
     chip = load_chip(cluster.accelerator.architecture)
-    return Case.of(model, cluster, workload, Strategies.of([strategy]), stack, chip)
+    return lay_out(model, cluster, workload, Strategies.of([strategy]), stack, chip)

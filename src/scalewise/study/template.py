@@ -1,8 +1,8 @@
-"""What does a new study file look like? Every key with its meaning and default, ready to fill in.
+"""Template of a new study file: every key with its meaning and default.
 
-    new_study("my-cluster")           # TOML text that runs as it is
+    new_study("my-cluster")           # TOML text that runs unchanged
 
-Words come from the docstrings of `study.files`, so that the template cannot fall behind them.
+Comments are the docstrings of `study.files`, so that the template is always complete.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from scalewise.study.files import Claim, Experiment, Figure, Published, Study, V
 from scalewise.study.measures import AXES, METRICS
 
 WIDTH = 96
-"""Characters of a line."""
+"""Characters per line."""
 
-# What a first study asks: keys that are set; all others stand as comments with their default.
+# Keys that are set in a first study; all others are comments with their default.
 _EXPERIMENT: dict[str, Any] = {
     "id": "scaling",
     "title": "How far does it scale?",
@@ -32,7 +32,7 @@ _EXPERIMENT: dict[str, Any] = {
 }
 _FIGURE: dict[str, Any] = {
     "y": ["tokens_per_second_per_accelerator", "mfu", "communication_share"],
-    "caption": "Throughput, utilisation and communication against size.",
+    "caption": "Throughput, utilization and communication against size.",
 }
 _VARIANT: dict[str, Any] = {
     "name": "twice the network",
@@ -46,7 +46,7 @@ _PUBLISHED: dict[str, Any] = {
     "source": "internal wiki",
 }
 _CLAIM: dict[str, Any] = {
-    "statement": "MFU is at least 35 % on 1,024 accelerators",
+    "statement": "MFU is at least 35% on 1,024 GPUs",
     "source": "our plan",
     "measure": "value",
     "metric": "mfu",
@@ -56,10 +56,10 @@ _CLAIM: dict[str, Any] = {
 
 
 def new_study(name: str = "my-study") -> str:
-    """Write a commented study file.
+    """Return a commented study file.
 
     Args:
-        name: Of the study, for the comment that says how to run it.
+        name: Name of the study, for the comment with the command.
     """
     lines = [
         f"# A study of your own. Run it:  scalewise study run {name}.toml -o report/",
@@ -91,7 +91,7 @@ def new_study(name: str = "my-study") -> str:
 def _keys(
     type_: type[msgspec.Struct], given: dict[str, Any], *, skip: tuple[str, ...] = ()
 ) -> list[str]:
-    """Every key of a table: its meaning, then its value or, as a comment, its default."""
+    """Return every key of a table: its meaning, then its value or, as a comment, its default."""
     docs, hints = field_docs(type_), get_type_hints(type_)
     lines: list[str] = []
     for field in msgspec.structs.fields(type_):
@@ -111,13 +111,13 @@ def _keys(
 
 
 def _choices(hint: Any) -> str:
-    """The words that a key accepts, where they are few."""
+    """Return the words that a key accepts, if they are few."""
     inner = get_args(hint)[0] if get_origin(hint) is tuple else hint
     return " One of: " + ", ".join(get_args(inner)) + "." if get_origin(inner) is Literal else ""
 
 
 def _commented(name: str, type_: type[msgspec.Struct], given: dict[str, Any]) -> list[str]:
-    """A table that is there to be uncommented."""
+    """Return a commented-out table."""
     lines = [f"[[{name}]]", *_keys(type_, given)]
     return [line if line.startswith("#") else f"# {line}".rstrip() for line in lines] + [""]
 
@@ -127,7 +127,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _toml(value: Any) -> str:
-    """Write one value as TOML."""
+    """Return one value as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

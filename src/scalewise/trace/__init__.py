@@ -1,1 +1,1 @@
-"""What really happened in a step? Reads profiler traces; imports neither torch nor the physics."""
+"""Breakdown of profiler traces of real steps; imports neither torch nor the physics."""

@@ -1,10 +1,10 @@
-"""What does an event of a trace stand for? Kernels and collectives by name, messages by arguments.
+"""Meaning of trace events: kernels and collectives by name, messages by arguments.
 
     is_communication("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(...)")     # True
     collective_name("_allgather_base")                                    # "all_gather"
     message(event)                     # Message("all_reduce", group="dp", bytes=1048576, ...)
 
-Names are those that PyTorch, NCCL, RCCL and Gloo give, read from traces and from their sources.
+Names are those of PyTorch, NCCL, RCCL and Gloo, from traces and from their sources.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scalewise.trace.stream import Event
 
 Role = Literal["compute", "communication", "copy"]
 STEP = "ProfilerStep#"
-"""What torch.profiler calls the range of one step; its number follows."""
+"""Name of torch.profiler's range of one step; its number follows."""
 
 # NCCL and RCCL: ncclKernel_, ncclDevKernel_, ncclSymkDevKernel_, rcclGenericKernel, mscclKernel_.
 # PyTorch's symmetric memory: one_shot_all_reduce_kernel and its like. DeepEP: dispatch, combine.
@@ -29,7 +29,7 @@ _COMMUNICATION = re.compile(
     r"|.*deep_ep::\w+::(?:dispatch|combine)"
 )
 
-# In this order, because "all_reduce" holds "reduce". Barriers are all-reduces by name.
+# In this order, because "all_reduce" contains "reduce". Barriers are all-reduces by name.
 _COLLECTIVES = (
     ("barrier", "barrier"),
     ("reducescatter", "reduce_scatter"),
@@ -47,7 +47,7 @@ _COLLECTIVES = (
     ("recv", "recv"),
 )
 OTHER = "other"
-"""A collective whose kernel does not say what it is, such as ncclDevKernel_Generic."""
+"""A collective whose kernel name does not tell its kind, such as ncclDevKernel_Generic."""
 
 CPU_COMMUNICATION = ("gloo:", "mpi:", "ucc:")
 """Ranges in which a library communicates on the CPU. `nccl:` is none: it only launches."""
@@ -69,7 +69,7 @@ _DTYPE_BYTES = {
 
 
 class Message(NamedTuple):
-    """What one call of a collective moved, as far as the trace tells."""
+    """Data of one call of a collective, as far as the trace has it."""
 
     collective: str
     """For example "all_reduce"."""
@@ -78,30 +78,30 @@ class Message(NamedTuple):
     group_size: int | None = None
     """Ranks in it."""
     bytes: int | None = None
-    """Of the larger of a rank's input and output, as nccl-tests counts."""
+    """Larger of a rank's input and output, bytes, as in nccl-tests."""
     dtype: str | None = None
-    """Of the elements, as the trace spells it."""
+    """Data type of the elements, as in the trace."""
 
 
 def is_communication(kernel: str) -> bool:
-    """Whether a kernel of this name communicates."""
+    """Return whether a kernel of this name communicates."""
     return _COMMUNICATION.match(kernel) is not None
 
 
 def role(kernel: str) -> Role:
-    """What a kernel of this name does; some profilers list copies among kernels."""
+    """Return the kind of a kernel by its name; some profilers list copies among kernels."""
     if kernel.startswith(("Memcpy", "Memset")):
         return "copy"
     return "communication" if is_communication(kernel) else "compute"
 
 
 def is_compute(operator: str) -> bool:
-    """Whether an operator of this name computes on the CPU, from its start to its end."""
+    """Return whether an operator of this name computes on the CPU, from its start to its end."""
     return ("::" in operator and not operator.startswith(_NO_COMPUTE)) or "cpp_fused" in operator
 
 
 def collective_name(text: str) -> str:
-    """Give a collective one name, however a library spells it.
+    """Return the one name of a collective for all spellings of libraries.
 
     Args:
         text: "allreduce", "_allgather_base", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(...)".
@@ -111,7 +111,7 @@ def collective_name(text: str) -> str:
 
 
 def dtype_bytes(dtype: str) -> int | None:
-    """Bytes of an element: "BFloat16", "c10::BFloat16", "Float8_e4m3fn", "long int"."""
+    """Return bytes per element: "BFloat16", "c10::BFloat16", "Float8_e4m3fn", "long int"."""
     squashed = re.sub(r"[^a-z0-9]", "", dtype.lower().removeprefix("c10::"))
     if squashed.startswith("float8"):
         return 1
@@ -119,52 +119,52 @@ def dtype_bytes(dtype: str) -> int | None:
 
 
 def message(event: Event) -> Message:
-    """Read what a communication kernel or range moved.
+    """Return the message of a communication kernel or range.
 
     Args:
         event: A kernel, or a range such as `gloo:all_reduce` or `record_param_comms`.
     """
-    told = arguments(event)
-    name = told.get("Collective name")
+    text = arguments(event)
+    name = text.get("Collective name")
     collective = collective_name(name if isinstance(name, str) and name else event.name)
-    group = _text(told.get("Process Group Description"))
+    group = _text(text.get("Process Group Description"))
     if group in (None, "undefined"):
-        group = _text(told.get("Process Group Name"))
-    size, dtype = _whole(told.get("Group size")), _text(told.get("dtype"))
-    counts = [_whole(told.get(key)) for key in ("In msg nelems", "Out msg nelems")]
+        group = _text(text.get("Process Group Name"))
+    size, dtype = _whole(text.get("Group size")), _text(text.get("dtype"))
+    counts = [_whole(text.get(key)) for key in ("In msg nelems", "Out msg nelems")]
     known = [count for count in counts if count is not None]
     each = dtype_bytes(dtype) if dtype else None
-    volume = max(known) * each if known and each is not None else _volume(told)
-    if dtype is None and isinstance(kinds := told.get("Input type"), list) and kinds:
+    volume = max(known) * each if known and each is not None else _volume(text)
+    if dtype is None and isinstance(kinds := text.get("Input type"), list) and kinds:
         dtype = _text(kinds[0])
     return Message(collective, group, size, volume, dtype)
 
 
 def arguments(event: Event) -> dict[str, Any]:
-    """The arguments of an event; empty where there are none."""
+    """Return the arguments of an event; empty without any."""
     if not event.args:
         return {}
     try:
-        told = msgspec.json.decode(event.args)
+        text = msgspec.json.decode(event.args)
     except msgspec.DecodeError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return text if isinstance(text, dict) else {}
 
 
 def external_id(event: Event) -> int | None:
-    """The number by which a kernel names the operator that launched it."""
+    """Return the number by which a kernel refers to the operator that launched it."""
     return _whole(arguments(event).get("External id"))
 
 
 def step_number(name: str) -> int | None:
-    """The number of a step from the name of its range."""
+    """Return the number of a step from the name of its range."""
     digits = name[len(STEP) :]
     return int(digits) if digits.isdecimal() else None
 
 
-def _volume(told: dict[str, Any]) -> int | None:
-    """Bytes of the inputs by their shapes, which are recorded with record_shapes=True."""
-    shapes, kinds = told.get("Input Dims"), told.get("Input type")
+def _volume(answer: dict[str, Any]) -> int | None:
+    """Return bytes of the inputs from their shapes (record_shapes=True)."""
+    shapes, kinds = answer.get("Input Dims"), answer.get("Input type")
     if not isinstance(shapes, list) or not isinstance(kinds, list):
         return None
     total = 0
@@ -183,7 +183,7 @@ def _text(value: object) -> str | None:
 
 
 def _whole(value: object) -> int | None:
-    """A count; traces have them as numbers or as text."""
+    """Return a count; traces have numbers or text."""
     if isinstance(value, str) and value.isdecimal():
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:

@@ -1,12 +1,12 @@
-"""How much of the time was something running? Sets of intervals that merge as they grow.
+"""Sets of intervals that merge as they grow, and the time that they cover.
 
     kernels = Intervals(base=first_start)
-    kernels.add(start, duration)       # microseconds, in any order, as often as you like
+    kernels.add(start, duration)       # microseconds, in any order
     spans = kernels.spans()            # merged and sorted
     spans.length(low, high)            # nanoseconds of [low, high] that are covered
 
-Times go in as floats of microseconds, as traces write them, and are whole nanoseconds since `base`
-inside: sums are exact, and what touches is one interval. Memory is that of the merged intervals.
+Inputs are floats of microseconds, as in traces; inside they are whole nanoseconds since `base`, so
+sums are exact and touching intervals merge. Memory is that of the merged intervals.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 Times = NDArray[np.int64]
 
 FOLD = 1 << 16
-"""Intervals that wait before they are merged with the others."""
+"""Intervals that are buffered before they are merged."""
 
 
 class Spans:
@@ -38,34 +38,34 @@ class Spans:
 
     @property
     def _before(self) -> Times:
-        """Nanoseconds covered before each interval, and by all; made when first asked for."""
+        """Return nanoseconds covered before each interval, and by all; computed once."""
         if self._sums is None:
             self._sums = np.zeros(self.starts.size + 1, np.int64)
             np.cumsum(self.ends - self.starts, out=self._sums[1:])
         return self._sums
 
     def covered(self, times: Times) -> Times:
-        """Nanoseconds covered before each of some times."""
+        """Return nanoseconds covered before each of some times."""
         place = np.searchsorted(self.starts, times, side="right")
         if not self.starts.size:
             return np.zeros_like(times)
-        # The interval that began last may still run.
+        # The latest interval may still be open.
         beyond = np.maximum(self.ends[np.maximum(place - 1, 0)] - times, 0)
         return np.asarray(self._before[place] - np.where(place > 0, beyond, 0))
 
     def length(self, low: int | None = None, high: int | None = None) -> int:
-        """Nanoseconds covered, in all or between two times."""
+        """Return nanoseconds covered, in total or between two times."""
         if low is None or high is None:
             return int(self._before[-1])
         first, last = self.covered(np.array([low, high], np.int64))
         return int(last - first)
 
     def shared(self, other: Spans) -> int:
-        """Nanoseconds that both cover."""
+        """Return nanoseconds that both cover."""
         return int((self.covered(other.ends) - self.covered(other.starts)).sum())
 
     def clipped(self, low: int, high: int) -> Spans:
-        """What lies between two times."""
+        """Return the intervals between two times, clipped."""
         starts, ends = np.clip(self.starts, low, high), np.clip(self.ends, low, high)
         kept = ends > starts
         return Spans(starts[kept], ends[kept])
@@ -91,16 +91,16 @@ def merged(*parts: tuple[Times, Times]) -> Spans:
 
 
 def union(*sets: Spans) -> Spans:
-    """What any of some sets covers."""
+    """Return the union of some sets."""
     some = [each for each in sets if each.starts.size]
     return some[0] if len(some) == 1 else merged(*((each.starts, each.ends) for each in some))
 
 
 class Intervals:
-    """Intervals that come one by one and are merged when enough of them wait.
+    """Intervals that arrive one by one and are merged in batches.
 
     Attributes:
-        base: Microseconds at which the nanoseconds begin.
+        base: Microseconds at which the nanoseconds start.
     """
 
     def __init__(self, base: float) -> None:
@@ -111,11 +111,11 @@ class Intervals:
         self._start, self._end = math.inf, -math.inf
 
     def add(self, start: float, duration: float) -> None:
-        """Take one interval, in microseconds."""
+        """Add one interval, in microseconds."""
         start -= self.base
         end = start + duration
         if self._start <= start and end <= self._end:
-            return  # inside the one before, as operators are that others call
+            return  # nested in the previous one, as operators that others call
         self._start, self._end = start, end
         self._waiting.extend((start, end))
         if len(self._waiting) >= self._limit:
@@ -124,13 +124,13 @@ class Intervals:
     def _fold(self) -> None:
         times = nanoseconds(self._waiting)
         self._waiting = array("d")
-        # Merged by themselves first: mostly they then follow the others, which need no sorting.
+        # Merge the new ones first: mostly they follow the others, which need no sorting.
         self._merged = union(self._merged, merged((times[0::2], times[1::2])))
-        # Waiting for a share of as many as there are keeps the cost of merging in proportion.
+        # A batch proportional to the merged intervals keeps the cost of merging linear.
         self._limit = 2 * max(FOLD, self._merged.starts.size // 4)
 
     def spans(self) -> Spans:
-        """All that came, merged."""
+        """Return all intervals, merged."""
         if self._waiting:
             self._fold()
         return self._merged

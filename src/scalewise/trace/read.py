@@ -1,11 +1,11 @@
-"""How much communication did a real step expose? Read the profiler's traces of a run.
+"""Compute, communication and exposed communication of a real run, from its profiler traces.
 
     summary = read_trace("rank0.json.gz")                # or a folder, a pattern, a list of files
     summary.exposed_seconds, summary.overlap_pct         # the mean over ranks
     [step.exposed_seconds for step in summary.steps]
 
-Traces are what torch.profiler's `export_chrome_trace` and `tensorboard_trace_handler` write, on
-GPUs (NCCL, RCCL) or on the CPU (Gloo). Files of any size are read in bounded memory.
+Traces are those of torch.profiler's `export_chrome_trace` and `tensorboard_trace_handler`, on GPUs
+(NCCL, RCCL) or on the CPU (Gloo). Files of any size are read in bounded memory.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import InputError
-from scalewise.trace.account import account, mean_of
-from scalewise.trace.gather import CPU, Gathered, gather
+from scalewise.trace.breakdown import break_down, mean_of
+from scalewise.trace.collect import CPU, Collected, collect
 from scalewise.trace.stream import EventStream
 from scalewise.trace.summary import RankTrace, TraceSummary
 
 ENDINGS = (".json", ".json.gz")
-"""What is taken from a folder."""
+"""Files that are taken from a folder."""
 _RANK = re.compile(r"rank[-_=.]?(\d+)", re.IGNORECASE)
 
 Source = str | Path
@@ -36,15 +36,15 @@ def read_trace(
 
     Args:
         path: A file, a folder of them, a pattern such as "run/*.json.gz", or a list of these.
-        partial: Use what is readable of files that end early or are damaged.
-        last_step: Count the last step of a GPU too, which may be cut off.
+        partial: Whether to use the readable part of truncated or damaged files.
+        last_step: Whether to count the last step of a GPU, which may be truncated.
 
     Returns:
         Times that add up, by rank, step, collective, group and size.
 
     Raises:
-        InputError: If nothing is found, or a file is unreadable, foreign, cut, or has no work
-            in it.
+        InputError: If no file is found, or a file is unreadable, not a trace, truncated, or has no
+            work in it.
     """
     given = [path] if isinstance(path, str | Path) else list(path)
     ranks: list[RankTrace] = []
@@ -53,27 +53,27 @@ def read_trace(
     host_calls = barriers = 0
     for file in _files(given):
         stream = EventStream(file)
-        gathered = gather(stream)
-        _check(stream, gathered, notes, partial=partial)
+        collected = collect(stream)
+        _check(stream, collected, notes, partial=partial)
         info = stream.meta.get("distributedInfo")
-        told: dict[str, Any] = info if isinstance(info, dict) else {}
-        size = told.get("world_size")
+        answer: dict[str, Any] = info if isinstance(info, dict) else {}
+        size = answer.get("world_size")
         world = size if isinstance(size, int) and world is None else world
-        if any(lane.device == CPU for lane in gathered.lanes):
-            barriers += gathered.barriers
+        if any(lane.device == CPU for lane in collected.lanes):
+            barriers += collected.barriers
         else:
-            host_calls += gathered.host_calls
+            host_calls += collected.host_calls
         whole = stream.cut is None and not stream.damaged
         ranks += [
-            account(
+            break_down(
                 lane,
                 last_step=last_step,
-                rank=_rank(told, file),
+                rank=_rank(answer, file),
                 file=str(file),
                 events=stream.events,
                 complete=whole,
             )
-            for lane in gathered.lanes
+            for lane in collected.lanes
         ]
     ranks.sort(key=lambda each: (each.rank is None, each.rank or 0, each.device))
     notes += _general_notes(ranks, host_calls=host_calls, barriers=barriers)
@@ -81,7 +81,7 @@ def read_trace(
 
 
 def _files(given: Sequence[Source]) -> list[Path]:
-    """The files that folders, patterns and names stand for, each once, in order."""
+    """Return the files of folders, patterns and names, each once, in order."""
     found: list[Path] = []
     for each in given:
         path = Path(each).expanduser()
@@ -107,17 +107,17 @@ def _files(given: Sequence[Source]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def _rank(told: dict[str, Any], file: Path) -> int | None:
-    """The rank by the trace itself, else by the name of the file."""
-    rank = told.get("rank")
+def _rank(answer: dict[str, Any], file: Path) -> int | None:
+    """Return the rank from the trace, else from the file name."""
+    rank = answer.get("rank")
     if isinstance(rank, int):
         return rank
     match = _RANK.search(file.name)
     return int(match.group(1)) if match else None
 
 
-def _check(stream: EventStream, gathered: Gathered, notes: list[str], *, partial: bool) -> None:
-    """Refuse what cannot be believed; note what should be known."""
+def _check(stream: EventStream, collected: Collected, notes: list[str], *, partial: bool) -> None:
+    """Reject unusable files; return notes on others."""
     file, count = stream.path, f"{stream.events:,}"
     if stream.cut is not None:
         if not partial:
@@ -134,13 +134,13 @@ def _check(stream: EventStream, gathered: Gathered, notes: list[str], *, partial
                 hint="leave them out with --partial",
             )
         notes.append(f"{file}: {stream.damaged:,} damaged events were left out.")
-    on_cpu = any(lane.device == CPU for lane in gathered.lanes)
-    if gathered.launches and (on_cpu or not gathered.lanes):
+    on_cpu = any(lane.device == CPU for lane in collected.lanes)
+    if collected.launches and (on_cpu or not collected.lanes):
         raise InputError(
             f"{file} has what the host did, but no GPU kernels, although it launches NCCL",
             hint="record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
         )
-    if not gathered.lanes:
+    if not collected.lanes:
         raise InputError(
             f"{file} has {count} events, but no kernel and no operator among them",
             hint="record it with torch.profiler.profile(activities=[...])",
@@ -148,7 +148,7 @@ def _check(stream: EventStream, gathered: Gathered, notes: list[str], *, partial
 
 
 def _general_notes(ranks: Sequence[RankTrace], *, host_calls: int, barriers: int) -> list[str]:
-    """What is odd about the ranks as a whole."""
+    """Return warnings about the ranks as a whole."""
     notes = []
     if host_calls:
         notes.append(

@@ -1,13 +1,13 @@
-"""How are gigabytes of trace read in a few megabytes? Piece by piece, a batch of events at once.
+"""Streaming reader of trace files: gigabytes in a few megabytes of memory.
 
     stream = EventStream("rank0.json.gz")
     for batch in stream: ...          # lists of Event, in the order of the file
     stream.meta["distributedInfo"], stream.events, stream.cut
 
-The file is JSON with one long list, `traceEvents`. Its pieces are cut between two events and each
-piece is decoded as a list of its own. Where to cut is guessed, from the text `}, {`, and the
-decoder is the judge: a piece that was cut inside an event or a string is no valid list. Only
-where the guess fails is the text scanned for quotes and brackets.
+The file is JSON with one long list, `traceEvents`. It is split between two events, and each piece
+is decoded as a list of its own. The split is guessed from the text `}, {` and checked by the
+decoder: a piece that was split inside an event or a string is not valid JSON. Only then is the text
+scanned for quotes and brackets.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from scalewise.errors import InputError
 PIECE = 1 << 20
 """Bytes that are read, and at most decompressed, at once."""
 LONGEST_HEAD = 1 << 26
-"""Bytes before and after the list of events beyond which a file is no trace of PyTorch."""
+"""Bytes before and after the list of events beyond which a file is not a PyTorch trace."""
 LONGEST_EVENT = 1 << 28
-"""Bytes of one event beyond which a file is no trace."""
+"""Bytes of one event beyond which a file is not a trace."""
 
 _GUESSES = 64
 _LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN = re.compile(rb"[\s,]*")
 _BEFORE = re.compile(rb"\}\s*,\s*\Z")
-# Kineto divides by durations of zero, and prints what C++ prints.
+# Kineto divides by durations of zero and prints the result of C++.
 _NO_NUMBER = re.compile(rb"([:\[,]\s*)-?(?:nan|inf|NaN|Infinity)\b")
 _GZIP, _BOM = b"\x1f\x8b", b"\xef\xbb\xbf"
 _FOREIGN = {
@@ -47,7 +47,7 @@ _FOREIGN = {
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event of the trace-event format, as far as it is needed here."""
+    """One event of the trace-event format: the fields that are used here."""
 
     ph: str = ""
     """Kind: "X" is one with a duration."""
@@ -69,20 +69,20 @@ class Event(msgspec.Struct, gc=False):
 
 _events = msgspec.json.Decoder(list[Event])
 _event = msgspec.json.Decoder(Event)
-# What text that is no JSON makes the decoder raise: also for bytes of no character, and for depth.
+# Errors of the decoder for text that is not JSON, for invalid UTF-8 and for depth.
 _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class EventStream:
-    """The events of one file, in batches; iterate once.
+    """Events of one file, in batches; iterate once.
 
     Attributes:
         path: The file.
-        meta: What stands beside the events; complete when the iteration has ended.
-        events: How many events were read so far, of any kind.
-        cut: Why not all could be read, as the end of a sentence; None if the file is whole.
-        damaged: Events that are no valid JSON and were left out.
+        meta: Fields beside the events; complete after the iteration.
+        events: Events read so far, of any kind.
+        cut: Why the file is truncated, as the end of a sentence; None if it is whole.
+        damaged: Events that are not valid JSON and were left out.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -97,8 +97,8 @@ class EventStream:
         """Read the file.
 
         Raises:
-            InputError: If the file cannot be read or is no trace. A file that ends early is no
-                error here: see `cut`.
+            InputError: If the file cannot be read or is not a trace. A truncated file is no error
+                here: see `cut`.
         """
         pieces = self._pieces()
         rest, is_list = self._head(pieces)
@@ -115,7 +115,7 @@ class EventStream:
     # Bytes.
 
     def _pieces(self) -> Iterator[bytes]:
-        """The bytes of the file, decompressed; notes in `cut` when they end early."""
+        """Yield the bytes of the file, decompressed; sets `cut` if they end early."""
         try:
             with self.path.open("rb") as file:
                 start = file.read(16)
@@ -144,8 +144,8 @@ class EventStream:
             while not unzip.eof:
                 packed = packed or file.read(PIECE)
                 try:
-                    # Bounded, because a file of zeros grows a thousandfold. Some of what was
-                    # taken in may come out later, also when there is nothing left to take.
+                    # Bounded, because a file of zeros grows a thousandfold. Buffered bytes may come
+                    # out later, also after the end of the input.
                     piece = unzip.decompress(packed, PIECE)
                 except zlib.error:
                     self.cut = "its compressed data is damaged"
@@ -163,7 +163,7 @@ class EventStream:
     # What stands before the events.
 
     def _head(self, pieces: Iterator[bytes]) -> tuple[bytes, bool]:
-        """Read up to the first event; return what follows, and whether the file is a bare list."""
+        """Read up to the first event; return the rest, and whether the file is a bare list."""
         text = next(pieces, b"")
         text = text.removeprefix(_BOM).lstrip()
         while not text and (piece := next(pieces, b"")):
@@ -177,7 +177,7 @@ class EventStream:
         seen = 0
         while True:
             for match in _LIST.finditer(text, seen):
-                # A list of this name deeper down leaves brackets open: then this is no JSON.
+                # A list of this name at a deeper level leaves brackets open: then this is not JSON.
                 try:
                     head = _object(text[: match.end()] + b"]}")
                 except _BAD:
@@ -198,12 +198,12 @@ class EventStream:
         raise self._foreign("it is empty")
 
     def _refuse_headless(self, text: bytes) -> None:
-        """No events in the whole file: say whether it is other JSON, cut, or no JSON."""
+        """Raise for a file without events: other JSON, truncated, or not JSON."""
         try:
             content = _object(text)
         except _BAD:
-            told = self.cut or "it ends early or is not JSON"
-            raise self._foreign(f"{told}, and no event is in it") from None
+            sentence = self.cut or "it ends early or is not JSON"
+            raise self._foreign(f"{sentence}, and no event is in it") from None
         keys = ", ".join(f"`{key[:40]}`" for key in list(content)[:4]) or "nothing"
         raise self._foreign(f"it is JSON without a list `traceEvents` (it has {keys})")
 
@@ -219,12 +219,12 @@ class EventStream:
         """Decode the next events.
 
         Args:
-            rest: Text that was read but not decoded; it begins between two events.
-            pieces: What follows.
+            rest: Text that was read but not decoded; it starts between two events.
+            pieces: The following text.
 
         Returns:
-            What is left, the events, and whether the list has ended; what is left then begins
-            behind it.
+            The remaining text, the events, and whether the list has ended; the remaining text then
+            starts behind it.
         """
         wanted = PIECE
         while True:
@@ -245,7 +245,7 @@ class EventStream:
                     except msgspec.ValidationError:
                         return text[guess:], self._tolerant(text[start:guess]), False
                     except _BAD:
-                        pass  # the guess was wrong, or the text is: look closely
+                        pass  # the split was wrong, or the text is: scan it
             spans, end, broken = scan(text, start)
             batch = self._decoded(text, spans)
             if broken:
@@ -264,7 +264,7 @@ class EventStream:
             wanted = max(PIECE, len(text))
 
     def _tolerant(self, text: bytes) -> list[Event]:
-        """Decode events of which some have fields of other types; those say nothing here."""
+        """Decode events of which some have fields of other types; those are skipped."""
         found = []
         for raw in _raws.decode(b"[%b]" % text):
             try:
@@ -274,7 +274,7 @@ class EventStream:
         return found
 
     def _decoded(self, text: bytes, spans: list[tuple[int, int]]) -> list[Event]:
-        """Decode events one by one, mending what profilers are known to get wrong."""
+        """Decode events one by one, with repairs of known profiler bugs."""
         found = []
         for first, last in spans:
             raw = text[first:last]
@@ -297,7 +297,7 @@ class EventStream:
     # What stands after the events.
 
     def _tail(self, rest: bytes, pieces: Iterator[bytes], *, is_list: bool) -> None:
-        """Read what follows the list; where it is cut, all events were there, and we say so."""
+        """Read the fields after the list; if they are truncated, all events were read."""
         got, size = [rest], len(rest)
         for piece in pieces:
             got.append(piece)
@@ -314,12 +314,12 @@ class EventStream:
 
 
 def _mended(text: bytes) -> bytes:
-    """Replace what is no JSON though profilers write it: bytes of no character, no numbers."""
+    """Replace known invalid JSON of profilers: invalid UTF-8, NaN, infinity."""
     return _NO_NUMBER.sub(rb"\1null", text.decode(errors="replace").encode())
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    """Decode what surrounds the events."""
+    """Decode the fields around the events."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except _BAD:
@@ -327,13 +327,13 @@ def _object(text: bytes) -> dict[str, Any]:
 
 
 def _between(text: bytes) -> int:
-    """How many blanks and commas stand before the first event."""
+    """Return the number of blanks and commas before the first event."""
     match = _BETWEEN.match(text)
     return match.end() if match else 0
 
 
 def _guess(text: bytes, start: int) -> int | None:
-    """Behind which byte the last whole event seems to end: before the last `}, {`."""
+    """Return the probable end of the last whole event: before the last `}, {`."""
     place = len(text)
     for _ in range(_GUESSES):
         place = text.rfind(b"{", start + 1, place)
@@ -351,17 +351,17 @@ def scan(text: bytes, start: int = 0) -> tuple[list[tuple[int, int]], int | None
 
     Args:
         text: JSON text.
-        start: Where to begin: inside of the list, not inside of an object.
+        start: Where to start: inside of the list, not inside of an object.
 
     Returns:
-        (first, behind last) of every whole object; where the list ends, None if not here; and
+        (first, behind last) of every whole object; the end of the list, None if it is not here; and
         whether brackets close that were never opened.
     """
     codes = np.frombuffer(text, dtype=np.uint8)[start:]
     quotes = codes == ord('"')
     if b"\\" in text:
         quotes &= ~_escaped(codes)
-    # Odd numbers of quotes before a byte: it stands in a string. Overflow keeps the parity.
+    # An odd number of quotes before a byte: it is in a string. Overflow keeps the parity.
     outside = (np.cumsum(quotes, dtype=np.uint8) & 1) == 0
     # `|` 32 makes "[" of "{" and "]" of "}" the same.
     kind = np.where(outside, codes | 32, 0)
@@ -386,10 +386,10 @@ def scan(text: bytes, start: int = 0) -> tuple[list[tuple[int, int]], int | None
 
 
 def _escaped(codes: np.ndarray[Any, np.dtype[np.uint8]]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which bytes follow an odd number of backslashes."""
+    """Return which bytes follow an odd number of backslashes."""
     slash = codes == ord("\\")
     places = np.arange(codes.size)
-    # Where the run of backslashes that ends here began.
+    # Start of the run of backslashes that ends here.
     last_other = np.maximum.accumulate(np.where(slash, -1, places))
     run = places - last_other
     escaped = np.zeros(codes.size, dtype=np.bool_)

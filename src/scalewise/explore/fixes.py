@@ -1,9 +1,9 @@
-"""What would make a strategy fit that does not?
+"""Changes that make an infeasible strategy fit.
 
-    remedies(e, best)       # ("1.31 x the HBM capacity (105 GiB) ...", "fsdp8-mb1-acfull ...")
+    fixes(e, best)       # ("1.31 x the HBM capacity (105 GiB) ...", "fsdp8-mb1-acfull ...")
 
-Memory first, then small changes of the strategy, then whatever is best on the same cluster.
-Each was estimated with the same model, cluster, batch and software before it is said.
+Memory first, then small changes of the strategy, then the best strategy on the same cluster. Each
+is estimated with the same model, cluster, batch and software.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from scalewise.errors import InputError
-from scalewise.step.estimate import estimate
+from scalewise.step.estimate import CHOSEN_FIT, estimate
 from scalewise.units import format_bytes
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from scalewise.strategy import Strategy
 
 
-def remedies(e: Estimate, best: Estimate | None) -> tuple[str, ...]:
-    """Say what would make it fit.
+def fixes(e: Estimate, best: Estimate | None) -> tuple[str, ...]:
+    """Return changes that make a strategy fit.
 
     Args:
         e: The estimate of a strategy that cannot run.
@@ -30,9 +30,9 @@ def remedies(e: Estimate, best: Estimate | None) -> tuple[str, ...]:
     Returns:
         One sentence each, the smallest change first; at least one.
     """
-    told = []
+    lines = []
     if e.infeasible is not None and e.infeasible.startswith("memory"):
-        told.append(
+        lines.append(
             f"{e.memory_low / e.memory_capacity:.2f} x the HBM capacity "
             f"({format_bytes(e.memory_low)}) may hold {e.strategy}; as predicted it needs "
             f"{format_bytes(e.memory_bytes)}"
@@ -40,24 +40,24 @@ def remedies(e: Estimate, best: Estimate | None) -> tuple[str, ...]:
         for strategy, words in _changes(e.strategy):
             other = _tried(e, strategy)
             if other is not None:
-                told.append(f"{other.strategy} ({words}) fits: {_numbers(other)}")
+                lines.append(f"{other.strategy} ({words}) fits: {_numbers(other)}")
     if best is None:
-        told.append("no strategy at all fits on this cluster with this batch")
+        lines.append("no strategy at all fits on this cluster with this batch")
     else:
-        told.append(f"{best.strategy} is the fastest that fits: {_numbers(best)}")
-    return tuple(told)
+        lines.append(f"{best.strategy} is the fastest that fits: {_numbers(best)}")
+    return tuple(lines)
 
 
 def _changes(s: Strategy) -> Iterator[tuple[Strategy, str]]:
-    """Changes that save memory, each with what it is."""
+    """Yield changes that save memory, each with its description."""
     if s.recompute == "none":
         yield s.with_(recompute="selective"), "selective recompute"
     if s.recompute != "full":
         yield s.with_(recompute="full"), "full recompute"
     if s.micro_batch > 1 and s.micro_batch % 2 == 0:
-        yield s.with_(micro_batch=s.micro_batch // 2), "half the micro batch"
+        yield s.with_(micro_batch=s.micro_batch // 2), "half the micro-batch"
     if s.recompute != "full" and s.micro_batch > 1:
-        yield s.with_(recompute="full", micro_batch=1), "full recompute, micro batch 1"
+        yield s.with_(recompute="full", micro_batch=1), "full recompute, micro-batch 1"
     if s.sharding != "zero3" and s.data_parallel > 1:
         sharded = s.with_(sharding="zero3", dp_replicate=1, dp_shard=s.data_parallel)
         yield sharded, "parameters sharded too"
@@ -66,13 +66,12 @@ def _changes(s: Strategy) -> Iterator[tuple[Strategy, str]]:
 
 
 def _tried(e: Estimate, strategy: Strategy) -> Estimate | None:
-    """The estimate of another strategy, if it can run."""
+    """Return the estimate of another strategy, or None if it cannot run."""
     try:
-        other = estimate(e.model, e.cluster, e.workload, strategy, stack=e.stack)
+        other = estimate(e.model, e.cluster, e.workload, strategy, stack=e.stack, fit=CHOSEN_FIT)
     except InputError:
         return None
-    # As predicted, not only at the lucky end of the interval: the same rule as in `search`.
-    return other if other.feasible and other.memory_headroom >= 0.0 else None
+    return other if other.feasible else None
 
 
 def _numbers(e: Estimate) -> str:

@@ -1,11 +1,11 @@
-"""What is kept of the events of one file? Merged intervals by kind, calls of collectives, steps.
+"""Collected content of one trace file: merged intervals by kind, calls of collectives, steps.
 
     gathered = gather(EventStream("rank0.json.gz"))
     for lane in gathered.lanes: lane.compute, lane.copies, lane.calls, lane.steps
 
-A lane is what can overlap: one device, or the CPU where no device worked. Compute kernels and
-copies are merged as they come, so that memory follows the number of gaps between them, not that of
-events; calls of collectives, which are few, are kept one by one in 28 bytes each.
+A lane is what can overlap: one device, or the CPU if no device worked. Compute kernels and copies
+are merged as they arrive, so that memory grows with the gaps between them, not with events. Calls
+of collectives are few and are kept one by one, in 28 bytes each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scalewise.trace.intervals import Intervals, Spans, Times, nanoseconds, unio
 from scalewise.trace.stream import Event, EventStream
 
 _OPERATOR, _RANGE, _KERNEL, _COPY, _DEVICE_RANGE = range(5)
-# The capitals are those of PyTorch before 1.13.
+# Capitals are those of PyTorch before 1.13.
 _CATEGORIES: dict[str | None, int] = {
     "cpu_op": _OPERATOR, "Operator": _OPERATOR, "user_annotation": _RANGE,
     "kernel": _KERNEL, "Kernel": _KERNEL, "gpu_memcpy": _COPY, "gpu_memset": _COPY,
@@ -34,12 +34,12 @@ _CATEGORIES: dict[str | None, int] = {
 CPU = "cpu"
 """Name of the lane where nothing ran on devices."""
 FAR = 4e15
-"""Microseconds beyond which a time is none: a century after 1970, and still within 64 bits."""
+"""Microseconds beyond which a time is invalid: a century after 1970, within 64 bits."""
 NAMES = 1 << 16
-"""Names whose kind is remembered: a trace has thousands of names for millions of events."""
+"""Names whose kind is cached: a trace has thousands of names for millions of events."""
 
 Owner = int | str | float | None
-"""A process or thread, as traces number them."""
+"""A process or thread number."""
 
 
 class Calls(NamedTuple):
@@ -48,12 +48,12 @@ class Calls(NamedTuple):
     starts: Times
     ends: Times
     messages: NDArray[np.int64]
-    """Place of each call's message in `table`."""
+    """Index of each call's message in `table`."""
     table: tuple[Message, ...]
 
 
 class Lane(NamedTuple):
-    """What one device did, or one process on the CPU."""
+    """Intervals of one device, or of one process on the CPU."""
 
     device: str
     """For example "gpu 0", or "cpu"."""
@@ -64,11 +64,11 @@ class Lane(NamedTuple):
     steps: dict[int, tuple[int, int]]
     """(start, end) of each step by its number, in nanoseconds."""
     step_clock: Literal["device", "host"]
-    """Whether steps are what the device did for a step, or when the host was in it."""
+    """Whether steps are the device's work for a step, or the host's time in it."""
 
 
-class Gathered(NamedTuple):
-    """All that is kept of one file."""
+class Collected(NamedTuple):
+    """Collected content of one file."""
 
     lanes: tuple[Lane, ...]
     launches: int
@@ -76,11 +76,11 @@ class Gathered(NamedTuple):
     host_calls: int
     """Collectives on the CPU; in a trace with devices they are not in a lane."""
     barriers: int
-    """Gloo barriers, which move nothing and are left out."""
+    """Gloo barriers, which move no data and are left out."""
 
 
 class _Calls:
-    """Calls as they come: times, message, and who launched them."""
+    """Calls in order of arrival: times, message, and launching operator."""
 
     def __init__(self) -> None:
         self.times = array("d")
@@ -93,7 +93,7 @@ class _Calls:
         self.launchers.append(launcher)
 
     def finished(self, table: tuple[Message, ...], links: tuple[Times, Times]) -> Calls:
-        """Put the message of the launching operator where the kernel itself told nothing."""
+        """Take the message of the launching operator where the kernel itself has none."""
         times = nanoseconds(self.times)
         messages = np.array(self.messages, np.int64)
         launchers = np.array(self.launchers, np.int64)
@@ -105,7 +105,7 @@ class _Calls:
 
 
 class _Device:
-    """What one device did so far."""
+    """Intervals of one device so far."""
 
     def __init__(self, base: float) -> None:
         self.compute = Intervals(base)
@@ -116,7 +116,7 @@ class _Device:
 
 
 class _Gatherer:
-    """Takes events in any order."""
+    """Collects events in any order."""
 
     def __init__(self) -> None:
         self.base: float | None = None
@@ -131,12 +131,12 @@ class _Gatherer:
         self.launches = 0
         self.barriers = 0
         self._on_device = False
-        # Apart, because a compiled kernel and the operator that launches it share their name.
+        # Separate, because a compiled kernel and the operator that launches it share their name.
         self._operators: dict[str, bool] = {}
         self._kernels: dict[str, kinds.Role] = {}
 
     def feed(self, batch: list[Event]) -> None:
-        """Take a batch of events."""
+        """Add a batch of events."""
         categories, operators, kernels = _CATEGORIES, self._operators, self._kernels
         if len(operators) + len(kernels) > NAMES:
             operators.clear()
@@ -171,7 +171,7 @@ class _Gatherer:
                 if role is None:
                     role = kernels[name] = kinds.role(name)
                 if not self._on_device:
-                    # Then what the host computes is not asked for, and needs no room.
+                    # With devices, the host's compute is not needed and not stored.
                     self._on_device = True
                     self.threads.clear()
                 device = self._device(event.pid)
@@ -197,7 +197,7 @@ class _Gatherer:
         return found
 
     def _call(self, device: _Device, event: Event, start: float, duration: float) -> None:
-        """A communication kernel: with its message, or with who launched it."""
+        """Add a communication kernel, with its message or its launching operator."""
         assert self.base is not None
         message = kinds.message(event)
         launcher = kinds.external_id(event) if message.bytes is None else None
@@ -205,7 +205,7 @@ class _Gatherer:
         device.calls.add(start - self.base, duration, place, -1 if launcher is None else launcher)
 
     def _range(self, event: Event, start: float, duration: float) -> None:
-        """A range of the host: a step, a collective, or what launched one."""
+        """Add a range of the host: a step, a collective, or the launch of one."""
         assert self.base is not None
         name = event.name
         if name.startswith(kinds.STEP):
@@ -228,7 +228,7 @@ class _Gatherer:
     def _step(
         self, steps: dict[int, tuple[float, float]], event: Event, start: float, duration: float
     ) -> None:
-        """A range of a step; several streams have one each, and the step is all of them."""
+        """Add a range of a step; a step is the union over several streams."""
         number = kinds.step_number(event.name)
         if number is not None and self.base is not None:
             low, high = steps.get(number, (math.inf, -math.inf))
@@ -238,13 +238,13 @@ class _Gatherer:
     def _place(self, message: Message) -> int:
         return self.messages.setdefault(message, len(self.messages))
 
-    def gathered(self, meta: dict[str, Any]) -> Gathered:
-        """All that came, by lanes."""
+    def collected(self, meta: dict[str, Any]) -> Collected:
+        """Return the collected content by lanes."""
         table = _completed(tuple(self.messages), meta)
         ids = np.array(self.links[0], np.int64)
         order = np.argsort(ids, kind="stable")
         links = ids[order], np.array(self.links[1], np.int64)[order]
-        # A copy from another device can show a device that did nothing else: no lane.
+        # A copy from another device can name a device without other work: no lane.
         worked = {pid: device for pid, device in self.devices.items() if device.kernels}
         lanes = [
             _device_lane(pid, device, device.calls.finished(table, links), self.steps)
@@ -252,13 +252,13 @@ class _Gatherer:
         ]
         if not lanes and (self.threads or self.host.messages):
             lanes = [self._cpu_lane(self.host.finished(table, links))]
-        return Gathered(tuple(lanes), self.launches, len(self.host.messages), self.barriers)
+        return Collected(tuple(lanes), self.launches, len(self.host.messages), self.barriers)
 
     def _cpu_lane(self, calls: Calls) -> Lane:
-        """Where nothing ran on devices: operators compute, except in the threads of Gloo.
+        """Return the CPU lane: operators compute, except in the threads of Gloo.
 
-        Gloo's own threads copy and divide with operators; that is communication, not compute that
-        hides it. The thread that works most is never one of them, even if it calls Gloo itself.
+        Gloo's own threads copy and divide with operators. That is communication, not compute that
+        overlaps it. The busiest thread is never one of them, even if it calls Gloo itself.
         """
         spans = {thread: found.spans() for thread, found in self.threads.items()}
         busiest = max(spans, key=lambda thread: spans[thread].length(), default=None)
@@ -269,19 +269,19 @@ class _Gatherer:
         return Lane(CPU, union(*compute), nothing, calls, steps, "host")
 
 
-def gather(stream: EventStream) -> Gathered:
-    """Read a file to its end.
+def collect(stream: EventStream) -> Collected:
+    """Collect a whole file.
 
     Args:
-        stream: Fresh; afterwards it says how many events there were and whether it was whole.
+        stream: Not yet read; afterwards it has the number of events and whether the file was whole.
 
     Raises:
-        InputError: If the file is no trace.
+        InputError: If the file is not a trace.
     """
     gatherer = _Gatherer()
     for batch in stream:
         gatherer.feed(batch)
-    return gatherer.gathered(stream.meta)
+    return gatherer.collected(stream.meta)
 
 
 def _device_lane(
@@ -292,8 +292,8 @@ def _device_lane(
     if not device.steps:
         return Lane(name, compute, copies, calls, _windows(host_steps), "host")
     windows = _windows(device.steps)
-    # The work of a step begins with its first kernel and ends where the next step's begins: what
-    # runs late on one stream is in the time of the next step, as a clock on the wall would say.
+    # The work of a step starts with its first kernel and ends where that of the next step starts:
+    # late kernels of one stream count in the time of the next step, as in wall-clock time.
     order = sorted(windows, key=lambda number: windows[number][0])
     steps = {number: (windows[number][0], windows[after][0]) for number, after in pairwise(order)}
     steps[order[-1]] = windows[order[-1]]
@@ -301,7 +301,7 @@ def _device_lane(
 
 
 def _windows(steps: dict[int, tuple[float, float]]) -> dict[int, tuple[int, int]]:
-    """From microseconds to whole nanoseconds."""
+    """Return whole nanoseconds from microseconds."""
     return {
         number: (round(low * 1e3), round(high * 1e3))
         for number, (low, high) in sorted(steps.items())
@@ -309,9 +309,9 @@ def _windows(steps: dict[int, tuple[float, float]]) -> dict[int, tuple[int, int]
 
 
 def _completed(table: tuple[Message, ...], meta: dict[str, Any]) -> tuple[Message, ...]:
-    """Name the group where there is but one; Gloo's ranges and old kernels do not.
+    """Name the process group where there is only one; Gloo's ranges and old kernels do not.
 
-    Gloo tells the input of an all-gather, of which the output is the larger by the group's size.
+    Gloo reports the input of an all-gather; the output is larger by the group's size.
     """
     info = meta.get("distributedInfo")
     groups = info.get("pg_config") if isinstance(info, dict) else None

@@ -1,10 +1,10 @@
-"""How do intervals become times that add up? Unions, overlaps, and means over ranks.
+"""Times of a trace that add up: unions, overlaps, and means over ranks.
 
     times(lane, low, high)             # every field of Times, for one window
     rank = account(lane, ...)          # a whole RankTrace
     mean = mean_of(ranks)              # the fields at the top of a TraceSummary
 
-All sums are of whole nanoseconds, so the identities hold to the last digit until they are divided.
+All sums are of whole nanoseconds, so the identities hold exactly before division.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any
 
 import numpy as np
 
+from scalewise.trace.collect import CPU, Calls, Lane
 from scalewise.trace.events import Message
-from scalewise.trace.gather import CPU, Calls, Lane
 from scalewise.trace.intervals import Spans, merged, union
 from scalewise.trace.summary import Communication, RankTrace, StepTrace, Times
 
 NANO = 1e-9
 UNKNOWN = "unknown"
-"""Name of a process group that the trace does not tell."""
+"""Name of a process group that the trace does not name."""
 
 _ADDED = tuple(name for name in Times.__struct_fields__ if name.endswith("_seconds"))
 
 
 class _Busy:
-    """The unions of one lane, made once for all its windows."""
+    """Merged intervals of one lane, computed once for all its windows."""
 
     def __init__(self, lane: Lane) -> None:
         self.compute, self.copies = lane.compute, lane.copies
@@ -37,7 +37,7 @@ class _Busy:
         self.any = union(self.work, self.copies)
 
     def times(self, low: int, high: int) -> dict[str, float | None]:
-        """The fields of `Times` for one window."""
+        """Return the fields of `Times` for one window."""
         window = high - low
         compute, communication, work, copies, busy = (
             spans.length(low, high)
@@ -57,12 +57,12 @@ class _Busy:
         }
 
 
-def account(lane: Lane, *, last_step: bool = False, **named: Any) -> RankTrace:
-    """Count one lane.
+def break_down(lane: Lane, *, last_step: bool = False, **named: Any) -> RankTrace:
+    """Return the breakdown of one lane.
 
     Args:
-        lane: What was gathered.
-        last_step: Count the last step of a device too.
+        lane: Collected intervals and calls.
+        last_step: Whether to count the last step of a device too.
         named: The other fields of `RankTrace`: rank, file, events, complete.
     """
     busy = _Busy(lane)
@@ -73,9 +73,9 @@ def account(lane: Lane, *, last_step: bool = False, **named: Any) -> RankTrace:
         **named,
         device=lane.device,
         step_clock=lane.step_clock,
-        collectives=_told(calls, busy.compute, lambda m: m.collective),
-        groups=_told(calls, busy.compute, lambda m: (m.group or UNKNOWN, m.group_size)),
-        sizes=_told(calls, busy.compute, lambda m: (m.collective, _size_class(m.bytes))),
+        collectives=_text(calls, busy.compute, lambda m: m.collective),
+        groups=_text(calls, busy.compute, lambda m: (m.group or UNKNOWN, m.group_size)),
+        sizes=_text(calls, busy.compute, lambda m: (m.collective, _size_class(m.bytes))),
         steps=tuple(
             StepTrace(step=number, counted=window[0] < high, **busy.times(*window))  # type: ignore[arg-type]
             for number, window in lane.steps.items()
@@ -84,12 +84,12 @@ def account(lane: Lane, *, last_step: bool = False, **named: Any) -> RankTrace:
 
 
 def _window(lane: Lane, busy: Spans, *, last_step: bool) -> tuple[int, int]:
-    """Which part of a trace counts.
+    """Return the part of a trace that counts.
 
-    On a device: from the first thing that ran to the last one before the last step. The profiler
-    stops when the host has left that step, and the device may not have finished it; where there is
-    but one step it is all there is. On the CPU: all steps, because what the host does between
-    operators is part of a step too; without steps, from the first operator to the last.
+    On a device: from the first kernel to the last one before the last step. The profiler stops when
+    the host has left that step, and the device may not have finished it. A single step counts in
+    full. On the CPU: all steps, because the host's work between operators is part of a step;
+    without steps, from the first operator to the last.
     """
     starts = [start for start, _ in lane.steps.values()]
     if lane.device == CPU and starts:
@@ -101,7 +101,7 @@ def _window(lane: Lane, busy: Spans, *, last_step: bool) -> tuple[int, int]:
 
 
 def _within(calls: Calls, low: int, high: int) -> Calls:
-    """Calls in a window, cut at its ends."""
+    """Return the calls in a window, clipped to it."""
     kept = (calls.ends >= low) & (calls.starts <= high)
     return calls._replace(
         starts=np.clip(calls.starts[kept], low, high),
@@ -111,14 +111,14 @@ def _within(calls: Calls, low: int, high: int) -> Calls:
 
 
 def _size_class(bytes_: int | None) -> int:
-    """The same for sizes between two powers of two; sizes can be many, classes cannot."""
+    """Return calls by size class, powers of two apart, because there can be many sizes."""
     return -1 if bytes_ is None else bytes_.bit_length()
 
 
-def _told(
+def _text(
     calls: Calls, compute: Spans, key: Callable[[Message], Hashable]
 ) -> tuple[Communication, ...]:
-    """Count calls that have the same key."""
+    """Return totals of calls that have the same key."""
     places: dict[Hashable, int] = {}
     by_message = [places.setdefault(key(each), len(places)) for each in calls.table]
     if not calls.messages.size:
@@ -154,7 +154,7 @@ def _told(
 
 
 def mean_of(ranks: Sequence[RankTrace]) -> dict[str, Any]:
-    """The times and rows of several ranks as those of an average one.
+    """Return times and rows of the average rank.
 
     Args:
         ranks: At least one.
@@ -203,7 +203,7 @@ def _mean_times(parts: Sequence[Times]) -> dict[str, Any]:
 def _mean_rows(
     rows: Iterable[Communication], ranks: int, key: Callable[[Communication], Hashable]
 ) -> tuple[Communication, ...]:
-    """The mean over all ranks, those without such calls too: what they cost the average rank."""
+    """Return the mean over all ranks, including those without such calls."""
     by_key: dict[Hashable, list[Communication]] = {}
     for row in rows:
         by_key.setdefault(key(row), []).append(row)
@@ -211,8 +211,8 @@ def _mean_rows(
     for same in by_key.values():
         sizes = {row.group_size for row in same}
         volumes = [row.bytes for row in same if row.bytes is not None]
-        least = [row.smallest_bytes for row in same if row.smallest_bytes is not None]
-        most = [row.largest_bytes for row in same if row.largest_bytes is not None]
+        minimum = [row.smallest_bytes for row in same if row.smallest_bytes is not None]
+        maximum = [row.largest_bytes for row in same if row.largest_bytes is not None]
         times = {
             name: math.fsum(getattr(row, name) for row in same) / ranks
             for name in ("communication_seconds", "overlapped_seconds", "exposed_seconds")
@@ -223,8 +223,8 @@ def _mean_rows(
                 group_size=sizes.pop() if len(sizes) == 1 else None,
                 calls=math.fsum(row.calls for row in same) / ranks,
                 bytes=math.fsum(volumes) / ranks if len(volumes) == len(same) else None,
-                smallest_bytes=min(least, default=None),
-                largest_bytes=max(most, default=None),
+                smallest_bytes=min(minimum, default=None),
+                largest_bytes=max(maximum, default=None),
                 overlap_pct=_percent(times["overlapped_seconds"], times["communication_seconds"]),
                 **times,
             )

@@ -1,0 +1,156 @@
+"""A question as an address, a plan file, a command and Python: the same digits from each.
+
+    to_query(question)              # "model=llama-2-7b&on=dgx-h100&n=256&batch=1024"
+    question = from_toml(text)      # what the web UI saved
+    command(question)               # scalewise estimate llama-2-7b --on dgx-h100 --gpus 256 ...
+
+All four are derived from the fields of `Question`.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from scalewise.ask.question import Question, question_fields, question_from
+from scalewise.errors import InputError, did_you_mean
+
+
+def _given(question: Question) -> dict[str, Any]:
+    """The fields that say something, in order."""
+    return {
+        name: getattr(question, name)
+        for name in Question.__struct_fields__
+        if getattr(question, name) not in (None, ())
+        and not (name == "by" and question.by == Question().by)
+    }
+
+
+def to_query(question: Question) -> str:
+    """Write a question as the part of an address behind the question mark."""
+    pairs: list[tuple[str, str]] = []
+    for name, value in _given(question).items():
+        key = question_fields()[name].key
+        values = value if isinstance(value, tuple) else (value,)
+        pairs += [(key, str(each)) for each in values]
+    return urlencode(pairs, safe=":=.,")
+
+
+def from_query(query: str | Sequence[tuple[str, str]]) -> Question:
+    """Read a question from an address; keys that are no part of it belong to the views.
+
+    Raises:
+        InputError: If a value cannot be.
+    """
+    try:
+        pairs = parse_qsl(query, max_num_fields=200) if isinstance(query, str) else query
+    except ValueError:
+        raise InputError("the address has more than 200 parts") from None
+    fields = {field.key: field for field in question_fields().values()}
+    values: dict[str, Any] = {}
+    for key, text in pairs:
+        if key not in fields or not text.strip():
+            continue
+        field = fields[key]
+        if field.repeated:
+            values.setdefault(field.name, []).append(text)
+        else:
+            values[field.name] = _number(text) if field.number else text.strip()
+    return question_from(values)
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def to_toml(question: Question) -> str:
+    """Write a question as a plan file, with the meaning of each key over it."""
+    lines = [
+        "# A plan of scalewise.",
+        f"# The same answer from the command line: {command(question)}",
+    ]
+    for name, value in _given(question).items():
+        lines += ["", f"# {question_fields()[name].help}.", f"{name} = {_toml(value)}"]
+    return "\n".join(lines) + "\n"
+
+
+def from_toml(text: str) -> Question:
+    """Read a question from the text of a plan file.
+
+    Raises:
+        InputError: If it is not TOML, or has keys or values that cannot be.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"the plan is not valid TOML: {error}") from error
+    for key in table:
+        if key not in Question.__struct_fields__:
+            hint = did_you_mean(key, Question.__struct_fields__)
+            raise InputError(f"the plan has an unknown key `{key}`", hint=hint)
+    return question_from(table)
+
+
+def read_plan(path: str | Path) -> Question:
+    """Read a plan file.
+
+    Raises:
+        InputError: If there is no such file, or it is no plan.
+    """
+    file = Path(path).expanduser()
+    try:
+        return from_toml(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the plan {file}: {error}") from error
+
+
+def command(question: Question) -> str:
+    """The command that gives the same digits."""
+    words = ["scalewise", "estimate", question.model]
+    for name, value in _given(question).items():
+        if name == "model":
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            words += [question_fields()[name].flag, str(each)]
+    return shlex.join(words)
+
+
+def python(question: Question) -> str:
+    """The lines of Python that give the same digits."""
+    arguments = [repr(question.model)]
+    for name, value in _given(question).items():
+        if name != "model":
+            arguments.append(f"{name}={list(value) if isinstance(value, tuple) else value!r}")
+    return (
+        "import scalewise as sw\n\n"
+        f"e = sw.estimate({', '.join(arguments)})\n"
+        "print(e.step_seconds, e.mfu, e.memory_bytes)\n"
+    )
+
+
+def copies(question: Question) -> dict[str, str]:
+    """The question in every form it can be taken away in."""
+    return {
+        "query": to_query(question),
+        "cli": command(question),
+        "python": python(question),
+        "toml": to_toml(question),
+    }
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(_toml(each) for each in value) + "]"
+    if isinstance(value, int | float):
+        return repr(value)
+    # A JSON string is a TOML basic string.
+    return msgspec.json.encode(value).decode()
