@@ -22,16 +22,14 @@ def literal(fsdp):
     gib = 2.0**30
     memory = dict.fromkeys(fsdp.memory, 0.0) | {"activations": 30 * gib, "logits": 10 * gib}
     rate = 8192.0
-    return replace(
+    e = replace(
         fsdp,
         terms=terms,
         step_seconds=1.0,
-        load={"tensor_parallel": 0.0, "context_parallel": 0.0, "data_parallel": 0.8, "pipeline": 0},
-        exposed={"tensor_parallel": 0, "context_parallel": 0, "data_parallel": 0.02, "pipeline": 0},
+        comm_seconds={**dict.fromkeys(fsdp.comm_seconds, 0.0), "data_parallel": 0.8},
+        exposed={**dict.fromkeys(fsdp.exposed, 0.0), "data_parallel": 0.02},
         tokens_per_second=2048 * rate,
         tokens_per_second_per_accelerator=rate,
-        low=7000.0,
-        high=9500.0,
         tflops=395.6,
         mfu=0.4,
         hfu=0.4,
@@ -41,6 +39,7 @@ def literal(fsdp):
         memory_low=35 * gib,
         memory_high=45 * gib,
         memory_capacity=80 * gib,
+        fit=0.999,
         infeasible=None,
         watts_per_accelerator=620.0,
         facility_watts_per_accelerator=1200.0,
@@ -48,3 +47,5 @@ def literal(fsdp):
         usd_per_hour=6144.0,
         usd_per_million_tokens=0.1017,
     )
+    e.__dict__["interval"] = 7000.0, 9500.0
+    return e

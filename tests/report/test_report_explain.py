@@ -2,80 +2,61 @@ import pytest
 
 from report_cases import CASES, priced
 from scalewise.cli.common import drawn
-from scalewise.report.explain import explain, print_explained
+from scalewise.report.explain import print_explained, shown
+from scalewise.step.explain import explain
 
 REL = 1e-12
 
 
 @pytest.fixture(scope="module", params=CASES)
-def told(request):
+def explained(request):
     e = priced(request.param)
     return e, explain(e)
 
 
-def test_every_explained_number_is_the_estimates_own(told):
-    e, explained = told
-    own = e.to_dict()
-    expected = {
-        "parameters": e.model.parameters,
-        "training_flops": e.model.training_flops(e.workload.sequence, e.convention),
-    }
-    for each in explained:
-        table = {"term": e.terms, "memory": e.memory}.get(each.kind, {**own, **expected})
-        if each.key == "rate":
-            continue
-        assert each.result == pytest.approx(table[each.key], rel=REL, abs=0), each.key
-
-
-def test_every_cost_that_is_not_zero_is_explained_and_no_other(told):
-    e, explained = told
-    for kind, table in (("term", e.terms), ("memory", e.memory)):
-        keys = [each.key for each in explained if each.kind == kind]
-        assert keys == [name for name, value in table.items() if value]
-
-
-def test_explanations_are_complete(told):
-    _, explained = told
-    for each in explained:
-        assert each.title
-        assert "=" in each.formula
-        assert each.source or each.key in ("step_seconds", "joules_per_token")
-        for letter in each.letters:
-            assert letter.value
-            assert letter.meaning
-
-
-def test_text_is_printed_for_every_case(told):
-    e, explained = told
+def test_every_derivation_has_its_result_in_the_terminal(explained):
+    e, derivations = explained
     text = drawn(lambda out: print_explained(e, out))
-    for place, each in enumerate(explained, start=1):
-        assert f"{place}. {each.title}" in text
+    for place, each in enumerate(derivations, start=1):
+        assert f"{place}. {each.label}" in text
+        assert f"= {shown(each.value, each.unit)}" in text
     assert "nan" not in text.lower().split()
 
 
-def test_the_cases_cover_every_term():
-    seen = {name for case in CASES for name, value in priced(case).terms.items() if value}
-    assert seen == set(priced("fsdp").terms)
+def test_every_cost_that_is_not_zero_is_explained(explained):
+    e, derivations = explained
+    keys = [each.key for each in derivations]
+    for table in (e.terms, e.memory):
+        assert all(name in keys for name, value in table.items() if value)
+
+
+def test_terms_are_those_of_the_estimate(explained):
+    e, derivations = explained
+    terms = [each for each in derivations if each.key in e.terms and each.unit == "s"]
+    for each in terms:
+        assert each.value == pytest.approx(e.terms[each.key], rel=1e-9), each.key
 
 
 def test_numbers_anybody_can_check():
-    told = {(each.kind, each.key): each for each in explain(priced("fsdp"))}
-    assert told["result", "parameters"].result == 6738415616
+    answer = {(each.key, each.unit): each for each in explain(priced("fsdp"))}
+    assert answer["parameters", ""].value == 6738415616
     # 3 x (2 x 6,607,077,376 + 2 x 32 x 8,192 x 2,048)
-    assert told["result", "training_flops"].result == 42863689728
-    assert told["memory", "parameters"].result == 4 * 6738411520 / 2048
-    gather = told["term", "data_parallel_gather"]
-    assert any(letter.value == "386 MiB" for letter in gather.letters)
-    assert gather.working[0].startswith("ring over 2,048 ranks, 8 per domain, 256 domains")
-    assert sum("<- used" in line for line in gather.working) == 1
+    assert answer["training_flops", "FLOP"].value == 42863689728
+    assert answer["parameters", "B"].value == 4 * 6738411520 / 2048
 
 
-def test_a_forced_protocol_is_the_one_used():
-    from scalewise import estimate
-
-    e = priced("fsdp")
-    cluster = e.cluster.with_(protocol="ll")
-    forced = estimate(e.model, cluster, e.workload, e.strategy)
-    gather = next(each for each in explain(forced) if each.key == "data_parallel_gather")
-    assert [line.split(":")[0] for line in gather.working if "<- used" in line] == ["LL"]
-    assert gather.result == pytest.approx(forced.terms["data_parallel_gather"], rel=REL)
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (4096.0, "", "4,096"),
+        (0.7, "", "0.7000"),
+        (12345.6, "", "12,346"),
+        (0.0123, "s", "12.3 ms"),
+        (2.0**30, "B", "1.00 GiB"),
+        (42.9e9, "FLOP", "42.9 GFLOP"),
+        (0.411, "%", "41.1%"),
+        (9490.0, "tok/s", "9,490 tok/s"),
+    ],
+)
+def test_values_have_their_unit(value, unit, text):
+    assert shown(value, unit) == text

@@ -1,8 +1,10 @@
-"""How does a study become a folder? A page, all points, every figure, the study itself.
+"""Folder of a study: page, all points, every figure, the study itself.
 
     write_report(answer, "report/", runs=[], command="scalewise study run x -o report/")
+    study_rows(answer.rows)           # one flat row per point
 
-Files that are there are replaced; nothing else in the folder is touched.
+Existing files of these names are replaced. Columns are all axes and all metrics in SI, the same
+for every study, so that tables of several studies can be concatenated.
 """
 
 from __future__ import annotations
@@ -11,21 +13,50 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from scalewise.errors import InputError, MissingExtraError, require
-from scalewise.report.study_data import study_csv, study_parquet
-from scalewise.report.study_page import study_html
-from scalewise.report.study_paper import study_images
-from scalewise.report.study_style import Drawing, drawing_of
-from scalewise.study.overlays import Measured, marks_of
+from scalewise.metrics import METRICS
+from scalewise.report.draw_matplotlib import images
+from scalewise.report.study_figure import study_figure, study_figures
+from scalewise.report.study_page import study_page
+from scalewise.report.table import to_csv, to_json, to_parquet
+from scalewise.study.measures import AXES
+from scalewise.study.overlays import Measured
+from scalewise.study.rows import Row
 from scalewise.study.run import Answer
-from scalewise.study.tasks import price_step
+from scalewise.study.tasks import evaluate_step
 from scalewise.sweep.fingerprint import fingerprint
+
+_WHOLE = ("seq_len", "tp", "pp", "cp", "accelerators", "nodes", "message_bytes")
+COLUMNS: dict[str, type] = {
+    "experiment": str, **{name: int if name in _WHOLE else str for name in AXES},
+    "strategy_with_sizes": str, **dict.fromkeys(METRICS, float), "low": float, "high": float,
+    "infeasible": str, "note": str,
+}  # fmt: skip
+"""Types by column of every table."""
+
+
+def study_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the points as flat rows with all columns; None where a value is unknown."""
+    found = []
+    for row in rows:
+        low, high = row.interval or (None, None)
+        found.append(
+            {
+                "experiment": row.experiment,
+                **{name: row.axes.get(name) for name in AXES},
+                "strategy_with_sizes": row.strategy or None,
+                **{name: row.metrics.get(name) if row.feasible else None for name in METRICS},
+                "low": low if row.feasible else None,
+                "high": high if row.feasible else None,
+                "infeasible": row.infeasible,
+                "note": row.note or None,
+            }
+        )
+    return found
 
 
 def check_libraries() -> None:
-    """Refuse before anything is computed, and not after it, where libraries are missing.
+    """Refuse before anything is computed where libraries are missing.
 
     Raises:
         MissingExtraError: Naming the extra.
@@ -34,30 +65,19 @@ def check_libraries() -> None:
     require("matplotlib", "plot")
 
 
-def drawings_of(answer: Answer, runs: Sequence[Measured] = ()) -> dict[str, list[Drawing]]:
-    """All figures by experiment; those of which nothing can be drawn are left out."""
-    found: dict[str, list[Drawing]] = {}
-    for each in answer.study.experiments:
-        rows = answer.of(each)
-        marks = marks_of(each, rows, runs)
-        drawn = (drawing_of(each, number, rows, marks) for number in range(len(each.figures)))
-        found[each.id] = [drawing for drawing in drawn if drawing.panels]
-    return found
-
-
 def undrawn(answer: Answer) -> list[str]:
-    """Figures without any point, one phrase each: a misspelt `where` must not go unseen."""
+    """Return figures without any point, one phrase each: a misspelled `where` must be seen."""
     found = []
     for each in answer.study.experiments:
         rows = answer.of(each)
         for number in range(len(each.figures)):
-            if not drawing_of(each, number, rows, ()).panels:
+            if not study_figure(each, number, rows, ()).panels:
                 found.append(f"experiment {each.id}, figure {number + 1}: no point to draw")
     return found
 
 
 def verdict_records(answer: Answer) -> list[dict[str, Any]]:
-    """The verdicts as plain types."""
+    """Return the verdicts as plain types."""
     return [
         {
             "experiment": each.experiment,
@@ -101,29 +121,27 @@ def write_report(
         raise InputError(
             f"cannot make the folder {out}: {error.strerror}", hint="name another with -o"
         ) from error
-    drawings = drawings_of(answer, runs)
-    flat = [drawing for found in drawings.values() for drawing in found]
+    figures = study_figures(answer, runs)
     pictures: dict[str, bytes] = {}
     written = [out / "index.html", out / "points.csv", out / "verdicts.json", out / "study.toml"]
-    for drawing in flat:
-        images = study_images(drawing)
-        pictures[drawing.name] = images["svg"]
-        for ending, content in images.items():
-            path = out / "figures" / f"{drawing.name}.{ending}"
+    for figure in (figure for found in figures.values() for figure in found):
+        files = images(figure)
+        pictures[figure.name] = files["svg"]
+        for ending, content in files.items():
+            path = out / "figures" / f"{figure.name}.{ending}"
             path.write_bytes(content)
             written.append(path)
-    page = study_html(
-        answer, drawings, pictures, command=command, fingerprint=fingerprint(price_step)
+    rows = study_rows(answer.rows)
+    page = study_page(
+        answer, figures, pictures, command=command, fingerprint=fingerprint(evaluate_step)
     )
-    written[0].write_text(page, encoding="utf-8")
-    written[1].write_text(study_csv(answer.rows), encoding="utf-8")
-    verdicts = msgspec.json.encode(verdict_records(answer))
-    written[2].write_bytes(msgspec.json.format(verdicts, indent=2) + b"\n")
-    written[3].write_text(answer.study.text, encoding="utf-8")
+    texts = (page, to_csv(rows, COLUMNS), to_json(verdict_records(answer)), answer.study.text)
+    for path, text in zip(written, texts, strict=False):
+        path.write_text(text, encoding="utf-8")
     try:
-        (out / "points.parquet").write_bytes(study_parquet(answer.rows))
+        (out / "points.parquet").write_bytes(to_parquet(rows, COLUMNS))
         written.append(out / "points.parquet")
     except MissingExtraError:
-        # A table too many: the same points are in the CSV.
+        # Not needed: the same points are in the CSV.
         pass
     return written

@@ -1,9 +1,9 @@
-"""How does a study look in a terminal? Its verdicts, or what it asks.
+"""A study in a terminal: its verdicts, or its experiments.
 
     print_verdicts(answer, console)
     print_study(study, console)
 
-The whole answer is on the page, see `study_page`.
+The whole answer is in the report, see `study_page`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _STYLES: dict[Verdict, str] = {
 
 
 def print_verdicts(answer: Answer, out: Console) -> None:
-    """Print what became of every claim; without claims, what each experiment shows.
+    """Print the verdict on every claim; without claims, the findings of each experiment.
 
     Args:
-        answer: What was found.
+        answer: The answer.
         out: Where to.
     """
     missing = sum(not row.feasible for row in answer.rows)
@@ -45,42 +45,42 @@ def print_verdicts(answer: Answer, out: Console) -> None:
     out.print(
         Text(
             f"{len(answer.rows):,} points in {len(answer.study.experiments)} experiments, "
-            f"{missing:,} of which cannot run",
+            f"{missing:,} cannot run",
             style="dim",
         )
     )
     if not answer.verdicts:
-        for each in answer.study.experiments:
+        for experiment in answer.study.experiments:
             out.print()
-            out.print(Text(each.title, style="bold cyan"))
-            for sentence in findings(each, answer.of(each)):
+            out.print(Text(experiment.title, style="bold cyan"))
+            for sentence in findings(experiment, answer.of(experiment)):
                 out.print(Padding(Text(sentence), (0, 0, 0, 2)))
         return
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold cyan")
     table.add_column("claim", ratio=1)
     table.add_column("published", justify="right")
-    table.add_column("ours", justify="right")
+    table.add_column("predicted", justify="right")
     table.add_column("verdict")
-    for judged in answer.verdicts:
+    for each in answer.verdicts:
         table.add_row(
-            Text(judged.claim.statement),
-            Text(judged.theirs),
-            Text(judged.ours),
-            Text(judged.verdict, style=_STYLES[judged.verdict]),
+            Text(each.claim.statement),
+            Text(each.theirs),
+            Text(each.ours),
+            Text(each.verdict, style=_STYLES[each.verdict]),
         )
     out.print()
     out.print(table)
     tally = Counter(each.verdict for each in answer.verdicts)
-    told = ", ".join(f"{tally[verdict]} {verdict}" for verdict in _STYLES if tally[verdict])
+    text = ", ".join(f"{tally[verdict]} {verdict}" for verdict in _STYLES if tally[verdict])
     out.print()
-    out.print(Text(f"Verdicts: {told}."))
+    out.print(Text(f"Verdicts: {text}."))
 
 
 def print_study(study: Study, out: Console) -> None:
-    """Print what a study asks: experiments, how many points each has, claims.
+    """Print the experiments of a study, with their points, figures and claims.
 
     Args:
-        study: The question.
+        study: The study.
         out: Where to.
     """
     out.print(Text(study.title, style="bold"))
@@ -90,7 +90,7 @@ def print_study(study: Study, out: Console) -> None:
     out.print()
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold cyan")
     table.add_column("experiment")
-    table.add_column("asks", ratio=1)
+    table.add_column("title", ratio=1)
     for head in ("tasks", "figures", "claims"):
         table.add_column(head, justify="right")
     for each in study.experiments:

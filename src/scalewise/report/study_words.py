@@ -1,8 +1,8 @@
-"""What does an experiment show? One or two sentences, computed from its points.
+"""Findings of an experiment: one or two sentences, computed from its points.
 
-    findings(experiment, rows)        # ["From 8 to 2,048 accelerators ...", ...]
+    findings(experiment, rows)        # ["From 8 to 2,048 GPUs, ...", ...]
 
-Nothing is written by hand here: each sentence reads the metric of the experiment's first figure.
+No sentence is written by hand: each reads the metric of the experiment's first figure.
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ from scalewise.explore.causes import find_cause
 from scalewise.study.files import Experiment, Figure
 from scalewise.study.measures import AXES, METRICS, Metric, Value
 from scalewise.study.rows import Row, metric_of, select, values_of, varying
+from scalewise.units import format_percent, grouped
 
 TIMES = 3.0
-"""From which factor on people say "times" instead of per cent."""
+"""Factor from which a change is printed as a factor instead of percent."""
 
 
 def findings(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
-    """Say what the first figure of an experiment shows.
+    """Return what the first figure of an experiment shows.
 
     Args:
-        experiment: Which.
+        experiment: The experiment.
         rows: Its points.
 
     Returns:
-        Sentences; empty where nothing can run.
+        Sentences; empty without a figure.
     """
     if not experiment.figures:
         return []
     figure = experiment.figures[0]
-    metric = METRICS[_telling(figure)]
+    metric = METRICS[_metric(figure)]
     drawn = [row for row in select(rows, figure.where) if metric_of(row, metric.name) is not None]
     if not drawn:
         return ["No point can run."]
@@ -41,7 +42,7 @@ def findings(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
         return _map(drawn, figure, metric)
     facet = values_of(drawn, figure.facet)[-1] if figure.facet else None
     if figure.facet and facet is not None:
-        # Of several messages, one in the middle tells most; of several sizes, the largest.
+        # Of several message sizes the middle one is the most typical; of GPU counts, the largest.
         known = values_of(drawn, figure.facet)
         facet = known[len(known) // 2] if figure.facet == "message_bytes" else facet
         drawn = select(drawn, {figure.facet: facet})
@@ -52,18 +53,18 @@ def findings(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
     return _ranked(drawn, figure.x, metric, where)
 
 
-def _telling(figure: Figure) -> str:
-    """The metric to speak of: what one accelerator does says more than what all do."""
+def _metric(figure: Figure) -> str:
+    """Return the metric of the sentences: throughput per accelerator rather than the total."""
     each = "tokens_per_second_per_accelerator"
     return each if each in figure.y else figure.y[0]
 
 
 def _curves(rows: Sequence[Row], x: str) -> dict[str, list[Row]]:
-    """Rows by what tells their curves apart, each in the order of x."""
-    told = varying(rows, but=[x, "accelerators" if x == "nodes" else "nodes"])
+    """Return rows by what differs between curves, each in the order of x."""
+    lines = varying(rows, but=[x, "accelerators" if x == "nodes" else "nodes"])
     curves: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.axes[x]):
-        name = ", ".join(AXES[each].show(row.axes[each]) for each in told if each in row.axes)
+        name = ", ".join(AXES[each].show(row.axes[each]) for each in lines if each in row.axes)
         curves.setdefault(name, []).append(row)
     return {name: line for name, line in curves.items() if len(line) > 1}
 
@@ -81,21 +82,19 @@ def _lines(rows: Sequence[Row], figure: Figure, metric: Metric, where: str) -> l
     span = f"From {left} to {right} {axis.label}{where}"
     name = metric.words[0]
     if len(curves) == 1:
-        told = [f"{span}, {name} goes {_ends(curves[low], metric)}."]
+        lines = [f"{span}, {name} changes {_ends(curves[low], metric)}."]
     else:
-        told = [
-            f"{span}, {name} goes {_ends(curves[low], metric)} with {low}; with {high} it goes "
-            f"{_ends(curves[high], metric)}."
+        lines = [
+            f"{span}, {name} changes {_ends(curves[low], metric)} with {low}, and "
+            f"{_ends(curves[high], metric)} with {high}."
         ]
     if first.point is not None and last.point is not None and figure.x == "accelerators":
         cause = find_cause(first.point, last.point)
         if cause is not None and metric.name != "speedup":
             whose = f" of {low}" if len(curves) > 1 else ""
-            told.append(
-                f"The loss{whose} in tokens/s per accelerator is {100 * cause.loss:.0f} %, "
-                f"{100 * cause.share:.0f} % of it to {cause.name}."
-            )
-    return told
+            loss, share = (format_percent(x, decimals=0) for x in (cause.loss, cause.share))
+            lines.append(f"Loss{whose} in tok/s/GPU: {loss}, {share} of it to {cause.name}.")
+    return lines
 
 
 def _change(line: Sequence[Row], metric: Metric) -> float:
@@ -110,7 +109,8 @@ def _ends(line: Sequence[Row], metric: Metric) -> str:
     text = f"from {metric.show(before)} to {metric.show(after)}" + (f" {unit}" if unit else "")
     if before and after and not metric.is_share:
         factor = after / before
-        text += f" ({factor:.3g} x)" if factor > TIMES else f" ({100 * (factor - 1):+.0f} %)"
+        change = format_percent(factor - 1.0, sign=True, decimals=0)
+        text += f" ({grouped(factor)}x)" if factor > TIMES else f" ({change})"
     return text
 
 
@@ -133,17 +133,18 @@ def _map(rows: Sequence[Row], figure: Figure, metric: Metric) -> list[str]:
         best = max(inside, key=lambda row: metric_of(row, metric.name) or 0.0)
         at = f"at {AXES[figure.facet].show(facet)} " if figure.facet else ""
         parts.append(f"{at}{best.axes['strategy']} ({metric.show(metric_of(best, metric.name))})")
-    return [f"The most {metric.words[0]}: " + ", ".join(parts) + "."]
+    return [f"Largest {metric.words[0]}: " + ", ".join(parts) + "."]
 
 
 def _changes(rows: Sequence[Row], metric: Metric) -> list[str]:
-    told = []
+    lines = []
     for size in values_of(rows, "accelerators"):
         inside = select(rows, {"accelerators": size})
         ranked = sorted(inside, key=lambda row: -(metric_of(row, metric.name) or 0.0))[:3]
         names = ", ".join(
-            f"{row.axes['change']} ({100 * (metric_of(row, metric.name) or 0.0):+.1f} %)"
+            f"{row.axes['change']} "
+            f"({format_percent(metric_of(row, metric.name) or 0.0, sign=True)})"
             for row in ranked
         )
-        told.append(f"At {size:,} accelerators the largest gains are: {names}.")
-    return told
+        lines.append(f"Largest gains at {size:,} GPUs: {names}.")
+    return lines

@@ -1,18 +1,20 @@
-"""In which words is an estimate told? Labels, numbers and the headline, shared by every view.
+"""Words and numbers of an estimate, shared by every view.
 
-    headline(e)[0]        # ("throughput", "7,990 (6,790 - 9,390) tokens/s per accelerator", ...)
-    term_label("host")    # "kernel launches"
+    title(e)            # "llama-2-7b (6.74B) | 2,048x h100-sxm-80gb (dgx-h100) | fsdp2048-mb2 | .."
+    headline(e)[0]      # Fact("throughput", "9,490 tok/s/GPU [8,120-10,600]", "19.4M tok/s total")
+    term_label("host")  # "kernel launches"
 
-Text only: `tables` prints it, `html` draws it, `waterfall` and `explain` borrow its words.
+Text only: `estimate_table` prints it, `estimate_html` draws it. Numbers are printed by `units`.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from scalewise.step.terms import TERM_NAMES
+from scalewise.step.estimate import STATED_FIT
+from scalewise.terms import TERMS
 from scalewise.units import (
+    GIB,
     format_count,
     format_dollars,
     format_energy,
@@ -21,191 +23,257 @@ from scalewise.units import (
     format_seconds,
     format_watts,
 )
+from scalewise.units import grouped as grouped
 
 if TYPE_CHECKING:
+    from scalewise.cluster import Cluster
+    from scalewise.model import Model
     from scalewise.step.result import Estimate
 
-GIB = float(2**30)
 TERA = 1e12
 SECONDS_PER_DAY = 86400.0
 
+INTERVAL = "[low-high]: 80% prediction interval"
+"""How to read the brackets of every output."""
+
 _CONVENTIONS = {
-    "causal": "6 FLOP per matmul parameter, and the attention that the mask leaves",
-    "palm": "6 FLOP per parameter, and attention as if nothing were masked",
-    "megatron": "6 FLOP per matmul parameter, and attention as if nothing were masked",
-    "6n": "6 FLOP per parameter, attention left out",
+    "causal": "6 FLOP per GEMM parameter, plus attention under the causal mask",
+    "palm": "6 FLOP per parameter, plus attention without a mask",
+    "megatron": "6 FLOP per GEMM parameter, plus attention without a mask",
+    "6n": "6 FLOP per parameter, without attention",
 }
 
 
 class Fact(NamedTuple):
-    """One line of the headline."""
+    """One line of the answer."""
 
     name: str
     """What it is."""
     value: str
-    """The number, with its unit."""
+    """The number with its unit, and its interval."""
     detail: str
-    """What follows it in the same sentence; may be empty."""
+    """More of the same; may be empty."""
 
 
 def term_label(name: str) -> str:
-    """Say a term of the step in words."""
-    return TERM_NAMES.get(name, name.replace("_", " "))
+    """Return the label of a term of the step."""
+    return TERMS[name].label if name in TERMS else name.replace("_", " ")
 
 
 def plain(name: str) -> str:
-    """Say a key in words."""
+    """Return a key as words."""
     return name.replace("_", " ")
 
 
 def convention_words(convention: str) -> str:
-    """Say how FLOPs are counted."""
+    """Return how a convention counts FLOPs."""
     return _CONVENTIONS.get(convention, convention)
 
 
-def grouped(value: float, digits: int = 3) -> str:
-    """Print a number to significant digits, with thousands separated: "7,990", "85.6"."""
-    if value == 0 or not math.isfinite(value):
-        return str(value) if value else "0"
-    decimals = digits - 1 - math.floor(math.log10(abs(value)))
-    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
+def device_word(kind: str) -> str:
+    """Return what one accelerator is called in text: GPU, or chip."""
+    return "GPU" if kind == "gpu" else "chip"
 
 
 def milliseconds(value: float) -> str:
-    """Print a time of a breakdown, where one unit must hold for all: "481.7 ms"."""
-    return "< 0.1 ms" if 0 < value < 0.5e-4 else f"{value * 1e3:,.1f} ms"
+    """Print a time of a breakdown, where one unit holds for all: "481.7 ms"."""
+    return "<0.1 ms" if 0 < value < 0.5e-4 else f"{value * 1e3:,.1f} ms"
 
 
 def gibibytes(value: float) -> str:
-    """Print a size of a breakdown, where one unit must hold for all: "45.6 GiB"."""
-    return "< 0.1 GiB" if 0 < value < 0.05 * GIB else f"{value / GIB:,.1f} GiB"
+    """Print a size of a breakdown, where one unit holds for all: "45.6 GiB"."""
+    return "<0.1 GiB" if 0 < value < 0.05 * GIB else f"{value / GIB:,.1f} GiB"
 
 
-def percent(share: float) -> str:
-    """Print a share of a breakdown: "23.8 %", and never 0 for what is not."""
-    return "< 0.1 %" if 0 < share < 0.0005 else format_percent(share)
+def percent(fraction: float) -> str:
+    """Print a fraction of a breakdown: "23.8%", and never 0 for a term that is not 0."""
+    return "<0.1%" if 0 < fraction < 0.0005 else format_percent(fraction)
 
 
 def counted(number: int, noun: str) -> str:
-    """Print a count with its noun: "1 micro step", "2,048 ranks"."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    """Print a count with its noun: "1 rank", "2,048 ranks", "2 micro-batches"."""
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{number:,} {noun}" + ("" if number == 1 else plural)
 
 
-def bar(share: float, width: int, *, blocks: bool = True) -> str:
-    """Draw a share of 1 as a bar of at most `width` characters.
+def bar(fraction: float, width: int, *, blocks: bool = True) -> str:
+    """Draw a fraction of 1 as a bar of at most `width` characters.
 
     Args:
-        share: From 0 to 1; more is cut.
+        fraction: From 0 to 1; more is truncated.
         width: Characters of a full bar.
         blocks: Use block characters, with eighths of one; else `#`.
     """
-    filled = max(min(share, 1.0), 0.0) * width
+    filled = max(min(fraction, 1.0), 0.0) * width
     if not blocks:
-        return "#" * max(round(filled), 1 if share > 0 else 0)
+        return "#" * max(round(filled), 1 if fraction > 0 else 0)
     whole, eighths = divmod(round(filled * 8), 8)
-    if share > 0 and not whole and not eighths:
+    if fraction > 0 and not whole and not eighths:
         eighths = 1
     return "\u2588" * whole + (chr(0x2590 - eighths) if eighths else "")
 
 
-def title(e: Estimate) -> str:
-    """Say what was estimated, in one line."""
-    cluster = e.cluster
+def model_words(model: Model) -> str:
+    """Return a model with its parameters: "llama-2-7b (6.74B)"."""
+    return f"{model.name} ({format_count(model.parameters)})"
+
+
+def cluster_words(cluster: Cluster) -> str:
+    """Return a cluster with its size: "2,048x h100-sxm-80gb (dgx-h100)"."""
     device = cluster.accelerator.name
     where = "" if cluster.name == device else f" ({cluster.name})"
-    precision = e.strategy.precision or e.workload.precision
+    return f"{cluster.accelerators:,}x {device}{where}"
+
+
+def precision_of(e: Estimate) -> str:
+    """Return the precision of the GEMMs: the strategy's, or else the workload's."""
+    return e.strategy.precision or e.workload.precision
+
+
+def title(e: Estimate) -> str:
+    """Return what was estimated, in one line."""
+    parts = (
+        model_words(e.model), cluster_words(e.cluster), str(e.strategy), precision_of(e),
+        f"stack {e.stack.name}",
+    )  # fmt: skip
+    return " | ".join(parts)
+
+
+def interval(low: float, high: float) -> str:
+    """Print an interval: "[8,120-10,600]"."""
+    return f"[{grouped(low)}-{grouped(high)}]"
+
+
+def chance(fit: float) -> str:
+    """Print a chance to fit in whole percent, without claiming certainty."""
+    if fit > 0.99:
+        return ">99%"
+    return "<1%" if fit < 0.01 else format_percent(fit, decimals=0)
+
+
+def rate_words(e: Estimate) -> str:
+    """Print the throughput with its interval: "9,490 tok/s/GPU [8,120-10,600]"."""
+    word = device_word(e.cluster.accelerator.kind)
+    rate = grouped(e.tokens_per_second_per_accelerator)
+    return f"{rate} tok/s/{word} {interval(e.low, e.high)}"
+
+
+def memory_words(e: Estimate) -> str:
+    """Print peak memory with its interval, capacity and chance to fit."""
     return (
-        f"{e.model.name} ({format_count(e.model.parameters)} parameters) on "
-        f"{cluster.accelerators:,} x {device}{where}, {e.strategy}, {precision}"
+        f"{grouped(e.memory_bytes / GIB)} GiB {interval(e.memory_low / GIB, e.memory_high / GIB)} "
+        f"of {grouped(e.memory_capacity / GIB)} GiB (chance to fit {chance(e.fit)})"
     )
 
 
+def verdict(e: Estimate) -> str | None:
+    """Return why a strategy cannot run, or will probably run out of memory; None if it fits."""
+    if e.fit < STATED_FIT:
+        return f"LIKELY OUT OF MEMORY: {memory_words(e)}"
+    if e.infeasible is None:
+        return None
+    if e.infeasible.startswith("memory"):
+        return f"MAY RUN OUT OF MEMORY: {memory_words(e)}, {chance(e.many.fit)} demanded"
+    return f"CANNOT RUN: {e.infeasible}"
+
+
 def headline(e: Estimate) -> list[Fact]:
-    """Tell the answer: throughput, step, utilisation, memory, power, money, and the whole run."""
+    """Return the answer: throughput, step, MFU, communication, memory, power, cost, whole run."""
     work = e.workload
-    rate = grouped(e.tokens_per_second_per_accelerator)
-    repeated = f"; HFU {format_percent(e.hfu)}" if e.hfu > e.mfu else ""
+    word = device_word(e.cluster.accelerator.kind)
+    hfu = f"; HFU {format_percent(e.hfu)}" if e.hfu > e.mfu else ""
     facts = [
+        Fact("throughput", rate_words(e), f"{format_count(e.tokens_per_second)} tok/s total"),
         Fact(
-            "throughput",
-            f"{rate} ({grouped(e.low)} - {grouped(e.high)}) tokens/s per accelerator",
-            f", {format_count(e.tokens_per_second)} in total",
-        ),
-        Fact(
-            "step",
+            "step time",
             format_seconds(e.step_seconds),
-            f" for {format_count(work.tokens_per_step)} tokens: "
-            f"{counted(work.global_batch, 'sequence')} of {work.sequence:,}, "
-            f"{counted(e.micro_steps, 'micro step')}",
+            f"{format_count(work.tokens_per_step)} tokens: {work.global_batch:,} x "
+            f"{work.seq_len:,}, grad accum {e.num_microbatches:,}",
         ),
         Fact(
             "MFU",
             f"{format_percent(e.mfu)} ({e.convention})",
-            f", {grouped(e.tflops)} of {grouped(e.peak_flops / TERA)} TFLOP/s per accelerator"
-            + repeated,
+            f"{grouped(e.tflops)} of {grouped(e.peak_flops / TERA)} TFLOP/s per {word}{hfu}",
         ),
+        *_communication(e),
         Fact(
-            "memory",
-            f"{e.memory_bytes / GIB:,.1f} ({e.memory_low / GIB:,.1f} - {e.memory_high / GIB:,.1f})"
-            f" of {gibibytes(e.memory_capacity)}",
-            " on the fullest accelerator",
+            "peak memory",
+            f"{grouped(e.memory_bytes / GIB)} GiB "
+            f"{interval(e.memory_low / GIB, e.memory_high / GIB)}",
+            _fit(e),
         ),
     ]
-    return [*facts, _power(e), _money(e), *_whole_run(e)]
+    return [*facts, _power(e, word), _cost(e, word), *_whole_run(e)]
 
 
 def footnote(e: Estimate) -> str:
-    """Say how to read the headline: what the brackets hold, and how FLOPs are counted."""
-    words = convention_words(e.convention)
-    return f"(low - high) holds 80 % of cases. MFU counts {e.convention} FLOPs: {words}."
+    """Return how to read the answer: what the brackets hold, and how FLOPs are counted."""
+    return f"{INTERVAL}. MFU ({e.convention}): {convention_words(e.convention)}."
 
 
-def _power(e: Estimate) -> Fact:
-    watts, site, joules = (
-        e.watts_per_accelerator,
-        e.facility_watts_per_accelerator,
-        e.joules_per_token,
-    )
-    if watts is None or site is None or joules is None:
-        return Fact("power", "not known", f": {e.cluster.accelerator.name} has no published power")
+def _communication(e: Estimate) -> list[Fact]:
+    """Return exposed communication, contention, and how much is overlapped; empty without any."""
+    total, exposed = sum(e.comm_seconds.values()), sum(e.exposed.values())
+    if not total:
+        return []
+    value = f"{percent(exposed / e.step_seconds)} exposed"
+    contention = e.terms["contention"] / e.step_seconds
+    if contention:
+        value += f" + {percent(contention)} contention"
+    overlapped = total - exposed
+    rest = format_seconds(overlapped) if overlapped > 1e-9 * total else "none"
+    return [Fact("communication", value, f"{format_seconds(total)} per rank, {rest} overlapped")]
+
+
+def _fit(e: Estimate) -> str:
+    """Return whether the worst rank fits, with the chance unless it is about 100%."""
+    capacity = f"{grouped(e.memory_capacity / GIB)} GiB"
+    if e.fit < STATED_FIT:
+        return f"of {capacity} (chance to fit {chance(e.fit)})"
+    return f"fits in {capacity}" + ("" if e.fit > 0.99 else f" with {chance(e.fit)} chance")
+
+
+def _power(e: Estimate, word: str) -> Fact:
+    watts, facility = e.watts_per_accelerator, e.facility_watts_per_accelerator
+    if watts is None or facility is None or e.joules_per_token is None:
+        return Fact("power", "unknown", f"no published power of {e.cluster.accelerator.name}")
     return Fact(
         "power",
-        f"{format_watts(watts)} per accelerator",
-        f", {format_watts(site)} with its share of the site, {format_joules(joules)}/token",
+        f"{format_watts(watts)}/{word}",
+        f"{format_watts(facility)}/{word} facility, {format_joules(e.joules_per_token)}/token",
     )
 
 
-def _money(e: Estimate) -> Fact:
+def _cost(e: Estimate, word: str) -> Fact:
     if e.usd_per_million_tokens is None or e.usd_per_hour is None:
-        return Fact("price", "not known", ": give one with --set cluster.usd_per_hour=2.5")
+        return Fact("cost", "unknown", f"no price of {e.cluster.name}: set one with --price")
     each = e.usd_per_hour / e.cluster.accelerators
     return Fact(
-        "price",
-        f"{format_dollars(e.usd_per_million_tokens)} per million tokens",
-        f", {format_dollars(e.usd_per_hour)}/h at {format_dollars(each)} per accelerator",
+        "cost",
+        f"{format_dollars(e.usd_per_million_tokens)}/M tokens",
+        f"{format_dollars(e.usd_per_hour)}/h at {format_dollars(each)}/{word}-h",
     )
 
 
 def _whole_run(e: Estimate) -> list[Fact]:
-    """Tell what the token budget takes, if there is one."""
+    """Return time, cost and energy of the token budget; empty without one."""
     if e.days is None or e.workload.tokens is None:
         return []
-    seconds = e.days * SECONDS_PER_DAY
     parts = [f"{format_count(e.workload.tokens)} tokens without failures"]
     if e.usd_per_hour is not None:
-        parts.append(format_dollars(e.usd_per_hour * seconds / 3600.0))
+        parts.append(format_dollars(e.usd_per_hour * e.days * 24.0))
     if e.joules_per_token is not None:
         parts.append(format_energy(e.joules_per_token * e.workload.tokens))
-    return [Fact("whole run", f"{grouped(e.days)} days", " for " + ", ".join(parts))]
+    return [Fact("whole run", f"{grouped(e.days)} days", ", ".join(parts))]
 
 
 def provenance_line(e: Estimate) -> str:
-    """Say where the numbers come from, in one line; `--explain` and JSON say it in full."""
+    """Return the sources of the numbers in one line; `--explain` and JSON have them in full."""
     basis = e.provenance.get("kernel efficiency", "").split(":")[0]
     parts = [
         f"datasheet of {e.cluster.accelerator.name}",
         f"kernels {basis}" if basis else "",
         f"software constants of stack {e.stack.name}",
-        f"NCCL's cost model, fabric {e.cluster.fabric.name}",
+        f"NCCL tuner model, fabric {e.cluster.fabric.name}",
     ]
     return "; ".join(part for part in parts if part)
