@@ -36,7 +36,7 @@ def test_a_word_filters(run):
 def test_a_model_in_detail(run):
     result = run("models", "llama-2-7b")
     assert result.stdout.startswith("llama-2-7b: 6,738,415,616 parameters\n")
-    assert "mlp         4,328,521,728   64.2 %" in result.stdout
+    assert "mlp         4,328,521,728   64.2%" in result.stdout
     assert "causal    42.9 GFLOP" in result.stdout
     data = json.loads(run("models", "llama-2-7b", "--json").stdout)
     assert data["parameters"] == 6738415616
@@ -70,14 +70,14 @@ def test_an_accelerator_in_detail(run):
 
 def test_a_cluster_in_detail(run):
     out = run("clusters", "dgx-h100").stdout
-    assert "400 Gbit/s one way per accelerator" in out
+    assert "400 Gbit/s one way per GPU" in out
     assert "infiniband" in out
     assert "docs.nvidia.com/dgx-basepod" in out
 
 
 def test_a_stack_in_detail_has_meanings(run):
     out = run("stacks", "megatron", COLUMNS="140").stdout
-    assert "Slow-down of compute per second of communication that runs beside it." in out
+    assert "Slow-down of compute per second of overlapped communication." in out
     assert "Fitted on" in out
     data = json.loads(run("stacks", "megatron", "--json").stdout)
     assert data["constants"]["contention"]["value"] == data["contention"]
@@ -91,7 +91,7 @@ def test_every_constant_of_a_stack_has_a_meaning():
 def test_no_match_is_wrong_usage(run):
     result = run("models", "lama-9")
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: no models match `lama-9`\nhint: ")
+    assert result.stderr.startswith("error: no model matches lama-9\nhint: ")
 
 
 def test_a_broken_file_hides_nothing_else(run, tmp_path):
@@ -112,3 +112,30 @@ def test_a_broken_file_hides_nothing_else(run, tmp_path):
 def test_cut_shortens_to_one_line():
     assert cut("one  two\nthree", 20) == "one two three"
     assert cut("abcdefghij", 8) == "abcde..."
+
+
+def test_a_word_that_is_no_name_is_reported(run):
+    result = run("accelerators", "h10")
+    assert "h100-sxm-80gb" in result.stdout
+    assert result.stderr == "no accelerator named h10; showing names that contain it\n"
+    assert run("accelerators", "h100").stderr == ""
+    assert run("accelerators").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("framework", "stack"),
+    [
+        ("megatron-lm", "megatron"),
+        ("Megatron-Core", "megatron"),
+        ("megatron-deepspeed", "megatron-2021"),
+        ("torchtitan", "pytorch"),
+    ],
+)
+def test_a_framework_shows_its_stack(run, framework, stack):
+    result = run("stacks", framework, "--json")
+    assert (json.loads(result.stdout)["name"], result.stderr) == (stack, "")
+
+
+def test_a_framework_with_several_stacks_lists_them(run):
+    rows = json.loads(run("stacks", "maxtext", "--json").stdout)
+    assert [row["name"] for row in rows] == ["maxtext-gpu", "maxtext-tpu"]

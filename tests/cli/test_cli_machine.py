@@ -5,7 +5,7 @@ import json
 import pytest
 
 from machine_records import job, machine_records, train_record
-from scalewise.measure.records import append
+from scalewise.records.files import append
 
 pytest.importorskip("scipy")
 
@@ -34,8 +34,8 @@ def test_a_machine_becomes_a_catalog_that_estimates_accept(run, records, tmp_pat
     done = run("calibrate", "paper", "--from", str(records), "-o", str(catalog), "--plot",
                str(page))  # fmt: skip
     assert done.exit_code == 0, done.stderr
-    assert "large matrix products" in done.stdout
-    assert "80 % interval of throughput" in done.stdout
+    assert "large GEMMs" in done.stdout
+    assert "80% prediction interval: " in done.stdout
     assert "wrote 5 files" in done.stdout
     assert f"SCALEWISE_CATALOG={catalog} scalewise estimate MODEL --on paper" in done.stderr
     assert "<svg" in page.read_text()
@@ -43,16 +43,18 @@ def test_a_machine_becomes_a_catalog_that_estimates_accept(run, records, tmp_pat
     asked = run("estimate", "tiny", "--on", "paper", "--gpus", "2", "--strategy", "fsdp2-mb1",
                 "--seq", "512", "--batch", "2", "--stack", "paper", "--json", **here)  # fmt: skip
     assert asked.exit_code == 0, asked.stderr
-    told = json.loads(asked.stdout)
-    seconds = told["estimates"][0]["step_seconds"] if "estimates" in told else told["step_seconds"]
-    done = run("compare", str(records), "--on", "paper", "--least-ranks", "2", "--json", **here)
+    answer = json.loads(asked.stdout)
+    seconds = (
+        answer["estimates"][0]["step_seconds"] if "estimates" in answer else answer["step_seconds"]
+    )
+    done = run("compare", str(records), "--on", "paper", "--min-ranks", "2", "--json", **here)
     assert done.exit_code == 0, done.stderr
     (row,) = json.loads(done.stdout)["rows"]
     assert row["predicted"] == pytest.approx(seconds)
     assert row["error"] == pytest.approx(seconds / 0.9 - 1.0)
     figure = tmp_path / "steps.svg"
     done = run("compare", str(records), "--on", "paper", "-o", str(figure), **here)
-    assert done.stdout.startswith("median error ")
+    assert done.stdout.startswith("Median error ")
     assert "fsdp2-mb1" in done.stdout
     assert figure.read_text().startswith("<?xml")
 
@@ -62,8 +64,8 @@ def test_nccl_tests_alone_calibrate_the_links_of_a_known_device(run, tmp_path):
     log.write_text(LOG)
     done = run("calibrate", "box", "--nccl-tests", str(log), "-o", str(tmp_path / "c"), "--json")
     assert done.exit_code == 0, done.stderr
-    told = json.loads(done.stdout)
-    (rate,) = [c for c in told["constants"] if c["name"] == "scale_up_rate"]
+    answer = json.loads(done.stdout)
+    (rate,) = [c for c in answer["constants"] if c["name"] == "scale_up_rate"]
     assert rate["value"] == pytest.approx(240e9, rel=0.05)
     here = {"SCALEWISE_CATALOG": str(tmp_path / "c")}
     asked = run("estimate", "llama-2-7b", "--on", "box", "--json", **here)
@@ -74,12 +76,12 @@ def test_nccl_tests_alone_calibrate_the_links_of_a_known_device(run, tmp_path):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("calibrate", "My Cluster"), "is no name for a machine"),
+        (("calibrate", "My Cluster"), "NAME My Cluster: a machine's name has lower-case"),
         (("calibrate", "x", "--from", "/nowhere"), "there is no file or folder /nowhere"),
         (("calibrate", "x", "--nccl-tests", "/nowhere"), "/nowhere cannot be read"),
-        (("calibrate", "--nccl-tests", "log.txt"), "need the name of a machine"),
+        (("calibrate", "--nccl-tests", "log.txt"), "--nccl-tests needs NAME"),
         (("compare", "/nowhere"), "there is no file or folder /nowhere"),
-        (("compare", "/nowhere", "-o", "x.doc"), "has no known ending"),
+        (("compare", "/nowhere", "-o", "x.doc"), "-o x.doc: unsupported file type .doc"),
     ],
 )
 def test_wrong_usage_gets_a_sentence(run, args, said):

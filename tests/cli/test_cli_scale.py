@@ -4,46 +4,45 @@ import sys
 
 import pytest
 
+from scalewise.ask.question import question_fields
 from scalewise.cli.scale import scale
-from scalewise.report.curves_data import COLUMNS
+from scalewise.report.scale_files import COLUMNS
 
 BASE = ("scale", "llama-2-7b", "--on", "dgx-h100", "--gpus", "64..256")
-THREE = (*BASE, "--strategy", "fsdp,hsdp64,tp2")
+SHARDED = (*BASE, "--weak", "--strategy", "fsdp", "--stack", "megatron")
+THREE = (*BASE, "--weak", "--strategy", "fsdp,hsdp64,tp2", "--stack", "megatron")
 
-FLAGS = {
-    "--on", "--gpus", "--strategy", "--weak", "--batch-per-gpu", "--strong", "--batch", "--seq",
-    "--precision", "--stack", "--tokens", "--knee", "--json", "--csv", "-o", "--output",
-    "--by", "--jobs", "--store", "--slurm", "--partition", "--nodes", "--time", "--slurm-script",
-    "--plan", "--set", "--power-cap", "--algorithm", "--protocol",
+OWN = {
+    "--plan", "--weak", "--strong", "--batch-per-gpu", "--exhaustive", "--knee", "--table",
+    "--json", "--csv", "-o", "--output", "--jobs", "--store", "--slurm", "--partition", "--nodes",
+    "--time", "--slurm-script",
 }  # fmt: skip
+"""Flags besides those of every question."""
 
 
 def test_the_flag_set_is_pinned():
-    found = {text for each in scale.params[1:] for text in each.opts}
-    assert found == FLAGS
+    found = {text for each in scale.params[1:] for text in (*each.opts, *each.secondary_opts)}
+    asked = {field.flag for field in question_fields().values()} - {"MODEL"}
+    assert found == asked | OWN
 
 
-def test_table_chart_and_sentences(run):
+def test_question_answer_tables_and_sentences(run):
     result = run(*THREE)
     assert result.exit_code == 0
     assert result.stderr == ""
     lines = result.stdout.splitlines()
-    assert lines[0] == "llama-2-7b: weak scaling, 2 sequences of 4,096 per accelerator"
-    assert lines[2] == "dgx-h100, bf16"
-    rows = lines[5:14]
-    assert [row.split()[0] for row in rows[::3]] == ["fsdp", "hsdp64", "tp2"]
-    assert [row.split()[0] for row in rows[1::3]] == ["128"] * 3
-    assert "accelerators; a fsdp; b hsdp64; c tp2; * several" in result.stdout
-    places = [
-        result.stdout.index(heading)
-        for heading in (
-            "Where growing stops paying", "Who overtakes whom", "What the loss is spent on",
-            "Chosen for you", "How to read it",
-        )
-    ]  # fmt: skip
+    assert lines[0] == (
+        "llama-2-7b (6.74B) | dgx-h100, 64-256 GPUs | weak, 2 x 4,096 per GPU | bf16 | "
+        "stack megatron"
+    )
+    assert lines[1].startswith("Best at 256 GPUs: hsdp64, ")
+    assert lines[1].endswith(" No knee up to 256.")
+    parts = ["\n  at 256 ", "\n  tok/s/GPU ", "\nCrossovers: hsdp64 > fsdp from 128 GPUs",
+             "\nDefaults: ", "\nefficiency: "]  # fmt: skip
+    places = [result.stdout.index(part) for part in parts]
     assert places == sorted(places)
-    assert "from 128 accelerators hsdp64 beats fsdp, by" in result.stdout
-    assert "fsdp: no knee up to 256, where an added accelerator still brings" in result.stdout
+    assert len(lines) <= 30
+    assert "\n  strategy " in run(*THREE, "--table").stdout
 
 
 @pytest.mark.parametrize("width", ["80", "100", "160"])
@@ -51,16 +50,16 @@ def test_no_width_cuts_a_number_in_two(run, width):
     result = run(*THREE, "--gpus", "8..2048", "--tokens", "15T", COLUMNS=width)
     assert "\u2026" not in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= int(width)
-    assert "return" in result.stdout
+    assert "tok/s/GPU" in result.stdout
 
 
 def test_knee_is_a_choice(run):
-    result = run(*BASE, "--knee", "1", "--json")
+    result = run(*SHARDED, "--knee", "1", "--json")
     data = json.loads(result.stdout)
     assert data["knee_share"] == 1.0
     assert data["knees"][0]["accelerators"] == 128
-    assert json.loads(run(*BASE, "--knee", "0.01", "--json").stdout)["knees"] == []
-    assert "the knee is at 128: after 64, an added" in run(*BASE, "--knee", "1").stdout
+    assert json.loads(run(*SHARDED, "--knee", "0.01", "--json").stdout)["knees"] == []
+    assert "\nKnee: fsdp at 128 (marginal " in run(*SHARDED, "--knee", "1").stdout
     assert run(*BASE, "--knee", "0").exit_code == 2
 
 
@@ -74,14 +73,14 @@ def test_json_has_every_point(run):
         assert [point["accelerators"] for point in curve["points"]] == [64, 128, 256]
         assert [point["previous"] for point in curve["points"]] == [None, 64, 128]
     assert data["curves"][1]["points"][2]["strategy"] == "hsdp4x64-mb2"
-    assert {"version", "rules", "by", "crossovers", "chosen", "warnings"} <= set(data)
+    assert {"version", "rules", "by", "crossovers", "defaults", "warnings"} <= set(data)
     assert data["crossovers"][0]["winner"] == "hsdp64"
 
 
 def test_csv_has_every_point_and_every_gap(run):
     result = run(*BASE, "--strategy", "fsdp,tp8-pp16", "--csv")
     rows = list(csv.DictReader(result.stdout.splitlines()))
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == tuple(COLUMNS)
     assert [(row["label"], row["accelerators"]) for row in rows] == [
         (label, size) for label in ("fsdp", "tp8-pp16") for size in ("64", "128", "256")
     ]
@@ -129,29 +128,28 @@ def test_a_file_and_stdout_at_once(run, tmp_path):
 
 def test_models_and_sequences_in_one_call(run):
     result = run("scale", "llama-2-7b,llama-2-13b", "--on", "dgx-h100", "--gpus", "64,128",
-                 "--seq", "4096,8192")  # fmt: skip
+                 "--seq", "4096,8192", "--weak")  # fmt: skip
     assert result.exit_code == 0
     assert result.stdout.startswith(
-        "llama-2-7b, llama-2-13b: weak scaling, 2 sequences of 4,096 / 8,192 per accelerator\n"
+        "llama-2-7b (6.74B), llama-2-13b (13.0B) | dgx-h100, 64-128 GPUs | weak, 2 x 4,096 / 8,192 "
     )
-    assert "\nllama-2-13b, sequence 8,192, bf16\n" in result.stdout
-    assert "llama-2-7b, sequence 8,192: no knee up to 128" in result.stdout
+    assert "\n  llama-2-13b, seq 8,192 " in result.stdout
     # Where nobody says, models share the sequence that all of them can have.
     data = json.loads(run("scale", "llama-2-7b,gpt2", "--on", "dgx-h100", "--gpus", "8,16",
                           "--json").stdout)  # fmt: skip
-    assert [curve["sequence"] for curve in data["curves"]] == [1024, 1024]
-    assert "sequence 1,024 tokens (--seq)" in data["chosen"]
+    assert [curve["seq_len"] for curve in data["curves"]] == [1024, 1024]
+    assert "--seq 1024 (learned positions of gpt2)" in data["defaults"]
 
 
-def test_best_is_told_with_what_it_is(run):
+def test_best_names_its_strategies(run):
     result = run(*BASE, "--gpus", "8,16", "--strategy", "fsdp,best-pp1", "--by", "energy")
     assert result.exit_code == 0
-    assert "\nWhat is best, by energy\n  best-pp1, of " in result.stdout
+    assert "\nStrategies: best-pp1: " in result.stdout
     data = json.loads(run(*BASE, "--gpus", "8", "--strategy", "best-pp1-tp1", "--json").stdout)
-    assert data["curves"][0]["points"][0]["examined"] > 10
+    assert data["curves"][0]["points"][0]["evaluated"] > 10
     assert data["by"] == "time"
     # What is said of given strategies is not said of searched ones.
-    assert not any("micro batch" in text for text in data["chosen"])
+    assert not any("micro-batch" in text for text in data["defaults"])
 
 
 def test_points_are_kept_and_taken_again(run, tmp_path, monkeypatch):
@@ -166,7 +164,7 @@ def test_points_are_kept_and_taken_again(run, tmp_path, monkeypatch):
     monkeypatch.setattr("scalewise.sweep.run.computed", never)
     assert run(*THREE, "--json", "--store", store).stdout == first.stdout
     # A size more is a task more.
-    again = run(*BASE, "--gpus", "64..512", "--store", store)
+    again = run(*THREE, "--strategy", "fsdp", "--gpus", "64..512", "--store", store)
     assert "1 tasks are computed again" in repr(again.exception)
 
 
@@ -180,7 +178,9 @@ def test_page_works_offline(run, tmp_path):
     assert run(*THREE, "--tokens", "1T", "-o", str(path)).exit_code == 0
     page = path.read_text()
     assert "<script src=" not in page
-    for words in ("tokens\\u002fs per accelerator", "W per accelerator", "tokens per joule"):
+    for words in (
+        "throughput (tok\\u002fs\\u002fGPU)", "power (W\\u002fGPU)", "tokens per facility joule",
+    ):  # fmt: skip
         assert words in page
 
 
@@ -188,11 +188,9 @@ def test_strong_scaling_on_two_clusters(run):
     result = run("scale", "llama-2-7b", "--on", "dgx-h100,dgx-a100", "--gpus", "16,64",
                  "--strong", "--batch", "1024", "--tokens", "1T")  # fmt: skip
     assert result.exit_code == 0
-    assert "strong scaling, 1,024 sequences of 4,096 per step" in result.stdout
-    assert "\ndgx-h100, bf16\n" in result.stdout
-    assert "\ndgx-a100, bf16\n" in result.stdout
+    assert " | strong, batch 1,024 x 4,096 | " in result.stdout
     # One strategy, so the cluster alone tells the curves apart.
-    assert "dgx-a100: no knee up to 64" in result.stdout
+    assert "No knee up to 64." in " ".join(result.stdout.split())
     assert " days" in result.stdout
     # A batch alone means strong scaling.
     alone = run(*BASE, "--batch", "1024", "--json")
@@ -202,54 +200,51 @@ def test_strong_scaling_on_two_clusters(run):
 def test_gaps_are_explained(run):
     result = run(*BASE, "--gpus", "8,16,64", "--strategy", "tp8-pp8-zero1,ddp")
     assert result.exit_code == 0
-    assert "tp8-pp8-zero1 at 8 to 16: mesh: tp 8 x cp 1 x pp 8 = 64" in result.stdout
-    assert "ddp at 8 to 64: memory: needs" in result.stdout
-    assert "ddp: fewer than two sizes can run" in result.stdout
+    assert "tp8-pp8-zero1 at 8-16: mesh: tp 8 x cp 1 x pp 8 = 64" in result.stdout
+    assert "ddp at 8-64: memory: needs" in result.stdout
 
 
 def test_gaps_that_are_no_neighbours_are_told_apart(run):
-    out = run(*BASE, "--gpus", "16,48,64,256", "--batch", "64").stdout
-    assert "fsdp at 48: batch: 64 sequences cannot be shared by 48" in out
-    assert "fsdp at 256: batch: 64 sequences cannot be shared by 256" in out
+    out = run(*BASE, "--gpus", "16,48,64,256", "--batch", "64", "--strategy", "fsdp").stdout
+    assert "fsdp at 48: batch: 64 sequences are not a multiple of 48" in out
+    assert "fsdp at 256: batch: 64 sequences are not a multiple of 256" in out
 
 
 def test_nothing_that_runs_is_a_failure(run):
     result = run(*BASE, "--strategy", "ddp")
     assert result.exit_code == 1
-    assert "ddp at 64 to 256: memory: needs" in result.stdout
+    assert "ddp at 64-256: memory: needs" in result.stdout
     assert result.stderr == "no strategy can run at any of these sizes\n"
 
 
 def test_no_mesh_at_all_is_a_failure_with_reasons(run):
     result = run(*BASE, "--strategy", "tp3")
     assert result.exit_code == 1
-    assert "tp3 at 64 to 256: mesh: tp 3 x cp 1 x pp 1 = 3 does not divide" in result.stdout
+    assert "tp3 at 64-256: mesh: tp 3 x cp 1 x pp 1 = 3 does not divide" in result.stdout
 
 
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--weak", "--strong"), "--weak and --strong exclude each other"),
-        (("--strong",), "--strong needs a batch"),
         (("--strong", "--batch", "64", "--batch-per-gpu", "2"), "belongs to weak scaling"),
         (("--weak", "--batch", "64"), "belongs to strong scaling"),
-        (("--batch-per-gpu", "x"), "--batch-per-gpu: 'x' is no number"),
-        (("--batch-per-gpu", "-1"), "batch = -1 must be positive"),
+        (("--batch-per-gpu", "x"), "invalid value for '--batch-per-gpu'"),
+        (("--batch-per-gpu", "-1"), "--batch-per-gpu -1: must be positive"),
         (("--seq", ""), "--seq is empty"),
         (("--json", "--csv"), "--json and --csv exclude each other"),
-        (("-o", "x.txt"), "has no known ending"),
-        (("--gpus", "64..8"), "64 is above 8"),
+        (("-o", "x.txt"), "-o x.txt: unsupported file type .txt"),
+        (("--gpus", "64..8"), "--gpus 64..8: the range ends below its start"),
         (("--strategy", "fsdp,fsdp"), "strategy fsdp is given twice"),
         (("--strategy", "fsdq"), "unknown part 'fsdq'"),
-        (("--on", "dgx-h10"), "`dgx-h10` is neither a cluster nor an accelerator"),
-        (("--precision", "int3"), "precision = int3 is not known"),
-        (("--by", "beauty"), "objective 'beauty' is not known"),
-        (("--strategy", "best-hsdp8"), "a search cannot be held to 'hsdp8'"),
-        (("--seq", "4096,4096"), "sequence 4,096 is given twice"),
+        (("--on", "dgx-h10"), "unknown cluster or accelerator `dgx-h10`"),
+        (("--precision", "int3"), "unknown precision int3"),
+        (("--by", "beauty"), "invalid value for '--by'"),
+        (("--strategy", "best-hsdp8"), "unsupported limit 'hsdp8'"),
+        (("--seq", "4096,4096"), "sequence length 4,096 is given twice"),
         (("--seq", "4096,x"), "--seq: "),
-        (("--slurm",), "--slurm needs a file that remembers jobs and results"),
-        (("--nodes", "2"), "--nodes 2 has no effect without --slurm"),
-        (("--jobs", "-1"), "--jobs '-1' is no number of processes"),
+        (("--slurm",), "--slurm needs --store"),
+        (("--nodes", "2"), "--nodes 2 needs --slurm"),
+        (("--jobs", "-1"), "--jobs -1 must be a whole number or all"),
     ],
 )
 def test_wrong_usage(run, args, said):

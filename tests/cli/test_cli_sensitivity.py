@@ -13,16 +13,16 @@ def test_leads_with_one_sentence(run):
     result = run(*LINE)
     assert result.exit_code == 0
     head, answer = result.stdout.splitlines()[:2]
-    assert head.endswith("fsdp16-mb1, bf16")
-    assert answer.startswith("The next thing to buy: ")
-    assert "Chosen for you" in result.stdout
-    assert "--reoptimise" in result.stdout
+    assert head.endswith("| zero1x16-mb1 | bf16 | stack megatron")
+    assert answer.startswith("Best upgrade: ")
+    assert "\nDefaults: " in result.stdout
+    assert "--reoptimize" in result.stdout
 
 
 def test_json(run):
     data = json.loads(run(*LINE, "--json").stdout)
-    assert data["strategy"] == "fsdp16-mb1"
-    assert data["lead"].startswith("The next thing to buy: ")
+    assert data["strategy"] == "zero1x16-mb1"
+    assert data["lead"].startswith("Best upgrade: ")
     assert len(data["rows"]) == 15
     assert data["factor"] == 2.0
     peak = next(row for row in data["rows"] if row["name"] == "peak FLOP/s")
@@ -33,17 +33,15 @@ def test_json(run):
 def test_csv(run):
     rows = list(csv.DictReader(io.StringIO(run(*LINE, "--csv").stdout)))
     assert len(rows) == 15
-    assert {row["today"] for row in rows} == {"fsdp16-mb1"}
+    assert {row["today"] for row in rows} == {"zero1x16-mb1"}
 
 
-def test_best(run):
-    data = json.loads(run(*LINE, "--batch", "16", "--strategy", "best", "--json").stdout)
-    assert data["reoptimised"] is True
-    assert data["given"] is None
-    assert not any(each.endswith("(--strategy)") for each in data["chosen"])
-    same = json.loads(run(*LINE, "--batch", "16", "--reoptimise", "--json").stdout)
-    assert same["strategy"] == data["strategy"] == data["best"]["strategy"]
-    assert same["given"] == "fsdp16-mb1"
+def test_reoptimized(run):
+    words = (*LINE, "--batch", "16", "--strategy", "fsdp16-mb1", "--json")
+    held, free = json.loads(run(*words).stdout), json.loads(run(*words, "--reoptimize").stdout)
+    assert (held["reoptimized"], free["reoptimized"]) == (False, True)
+    assert held["strategy"] == free["given"] == "fsdp16-mb1"
+    assert free["strategy"] == free["best"]["strategy"] == held["best"]["strategy"]
 
 
 @pytest.mark.parametrize("ending", ["html", "svg", "png", "csv", "json", "parquet"])
@@ -64,15 +62,15 @@ def test_what_does_not_fit_is_an_answer(run):
     result = run("sensitivity", "llama-2-70b", "--on", "dgx-h100", "--gpus", "16",
                  "--strategy", "fsdp16-mb2")  # fmt: skip
     assert result.exit_code == 1
-    assert "Nothing to speed up yet: fsdp16-mb2 does not fit." in result.stdout
-    assert "What would make it fit" in result.stdout
+    assert "\nLIKELY OUT OF MEMORY: " in result.stdout
+    assert "\nFits with: " in result.stdout
 
 
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
         (("--factor", "1"), "1"),
-        (("-o", "x.pdf"), "has no known ending"),
+        (("-o", "x.pdf"), "-o x.pdf: unsupported file type .pdf"),
         (("--json", "--csv"), "exclude each other"),
         (("--strategy", "bset"), "bset"),
     ],

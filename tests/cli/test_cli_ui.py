@@ -15,7 +15,7 @@ from waiting import PATIENCE
 
 
 def test_a_host_for_others_needs_a_word():
-    with pytest.raises(InputError, match=r"--host 0.0.0.0 can be reached by other machines") as e:
+    with pytest.raises(InputError, match=r"--host 0.0.0.0 needs --expose") as e:
         main.cli.main(["ui", "--host", "0.0.0.0", "--no-open"], standalone_mode=False)
     assert "--expose" in e.value.hint
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from measure_jobs import record
-from scalewise.measure.records import append
+from scalewise.records.files import append
 
 HEADER = (
     "id,source,accelerator,accelerators,layers,hidden,heads,ffn_hidden,gated_mlp,vocab,seq_len,"
@@ -33,9 +33,7 @@ def mine(tmp_path):
 def test_the_shipped_table(run):
     result = run("validate")
     assert result.exit_code == 0
-    assert result.stdout.startswith(
-        "Predicted against measured tokens/s per accelerator, shipped constants"
-    )
+    assert result.stdout.startswith("Predicted against measured tok/s/GPU, shipped constants\n")
     lines = {line.split("  ")[0]: line.split() for line in result.stdout.splitlines()}
     assert lines["llm-foundry"][1] == "300"
     assert lines["nanotron"][1] == "1018"
@@ -44,7 +42,7 @@ def test_the_shipped_table(run):
     # No row of the headline is refused.
     assert headline[-2:] == ["0", "0"]
     assert result.stdout.count("[") >= 8
-    assert "Worst misses of the headline rows" in result.stdout
+    assert "Largest errors (dense, ok or vendor)" in result.stdout
     assert result.stderr == ""
 
 
@@ -66,7 +64,7 @@ def test_unknown_source(run):
     result = run("validate", "--source", "nanotrn")
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert "error: no run has the source 'nanotrn'" in result.stderr
+    assert "error: --source nanotrn: unknown source" in result.stderr
     assert "hint: did you mean `nanotron`" in result.stderr
 
 
@@ -134,7 +132,7 @@ def test_html(run, mine, tmp_path):
     assert result.exit_code == 0
     text = page.read_text()
     assert "us (1)" in text
-    assert "measured, tokens" in text
+    assert "measured throughput" in text
     # The drawing library is inside, so the page works offline.
     assert len(text) > 1_000_000
     tags = re.sub(r"(<script[^>]*>).*?</script>", r"\1", text, flags=re.DOTALL)
@@ -157,16 +155,16 @@ def test_choices_say_which_term_misled(run, tmp_path):
     path = tmp_path / "x.json"
     result = run("validate", "--source", "nanotron", "--choices", "-o", str(path))
     assert result.exit_code == 0
-    assert "sweeps lose more than 5 %:" in result.stdout
+    assert " sweeps have a regret above 5%." in result.stdout
     assert "Misled by " in result.stdout
-    assert "llama-like-8b x512 (nanotron, 88 layouts): loses " in result.stdout
+    assert "llama-like-8b x512 (nanotron, 88 strategies): regret " in result.stdout
     data = json.loads(path.read_text())
     assert {choice["source"] for choice in data["choices"]} == {"nanotron"}
     assert all(choice["regret"] > 0.05 for choice in data["choices"])
 
 
 def test_choices_without_a_sweep(run, mine):
-    assert run("validate", str(mine), "--choices").stdout.startswith("No sweep of layouts")
+    assert run("validate", str(mine), "--choices").stdout.startswith("No sweep of strategies")
 
 
 def test_choices_are_those_of_the_shipped_constants(run):
@@ -180,7 +178,7 @@ def test_steps_played_event_by_event(run):
     sources = ("--source", "mt-nlg", "--source", "megatron-lm-sc21", "--json")
     closed, played = (
         json.loads(run("validate", *sources, "--engine", engine).stdout)["rows"]
-        for engine in ("estimate", "timeline")
+        for engine in ("analytical", "simulated")
     )
     assert [row["id"] for row in closed] == [row["id"] for row in played]
     key = "predicted_tokens_per_second"
@@ -193,17 +191,17 @@ def test_steps_played_event_by_event(run):
 
 
 def test_the_engine_is_named_above_the_table(run):
-    result = run("validate", "--source", "mt-nlg", "--engine", "timeline")
+    result = run("validate", "--source", "mt-nlg", "--engine", "simulated")
     assert result.stdout.startswith(
-        "Predicted against measured tokens/s per accelerator, shipped constants, steps played"
+        "Predicted against measured tok/s/GPU, shipped constants, simulated steps\n"
     )
 
 
 @pytest.mark.parametrize("other", ["--choices", "--leave-one-source-out"])
 def test_terms_and_refits_are_those_of_the_closed_forms(run, other):
-    result = run("validate", "--engine", "timeline", other)
+    result = run("validate", "--engine", "simulated", other)
     assert result.exit_code == 2
-    assert "neither --choices nor --leave-one-source-out" in result.stderr
+    assert "--engine simulated: --choices and --leave-one-source-out need" in result.stderr
 
 
 def test_a_folder_of_records_is_read_as_runs(run, tmp_path):
@@ -217,4 +215,4 @@ def test_a_folder_of_records_is_read_as_runs(run, tmp_path):
     assert row["predicted_tokens_per_second"] > 0
     refused = run("validate", str(tmp_path), "--leave-one-source-out")
     assert refused.exit_code == 2
-    assert "needs a table with several sources" in refused.stderr
+    assert "it needs a CSV with several sources" in refused.stderr

@@ -1,4 +1,4 @@
-"""`scalewise calibrate`: fit the constants of chips, stacks, fabrics, or of your own machine.
+"""`scalewise calibrate`: fit the constants of chips, stacks and fabrics, or of one machine.
 
 scalewise calibrate my-cluster --from records/ --nccl-tests log.txt
 SCALEWISE_CATALOG=scalewise-catalog scalewise estimate tiny --on my-cluster --stack my-cluster
@@ -18,31 +18,40 @@ if TYPE_CHECKING:
     from scalewise.evidence.machine import MachineFit
 
 
-@click.command()
+@click.command(short_help="Fit constants to measured runs.")
 @click.argument("name", required=False)
 @click.option(
     "--from",
     "sources",
     multiple=True,
-    help="CSV of runs, or with NAME records; may be repeated. [the shipped runs; records/]",
+    metavar="PATH",
+    help="CSV of runs; with NAME: records. Repeatable. [the shipped runs; with NAME: records/]",
 )
-@click.option("--nccl-tests", "logs", multiple=True, metavar="LOG",
-              help="With NAME: what all_reduce_perf and others printed.")  # fmt: skip
+@click.option(
+    "--nccl-tests",
+    "logs",
+    multiple=True,
+    metavar="LOG",
+    help="With NAME: output of all_reduce_perf or another of nccl-tests.",
+)
 @click.option(
     "-o",
     "--output",
     default="scalewise-catalog",
     show_default=True,
-    help="Folder for the catalog files.",
+    metavar="FOLDER",
+    help="Output folder for the catalog files.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Constants, spreads and errors as JSON.")
-@click.option("--plot", metavar="FILE", help="With NAME: residuals as .html or .svg.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print constants, spreads and errors as JSON."
+)
+@click.option("--plot", metavar="FILE", help="With NAME: figure of the residuals, .html or .svg.")
 @click.option(
     "--microbenchmarks",
     is_flag=True,
-    help="Fit the shipped collective and kernel timings instead, and print what they say.",
+    help="Fit the shipped collective and kernel timings instead of runs.",
 )
-@click.option("--quick", is_flag=True, help="Keep the intervals instead of refitting for them.")
+@click.option("--quick", is_flag=True, help="Fit without refitting the prediction intervals.")
 def calibrate(
     *,
     name: str | None,
@@ -54,19 +63,19 @@ def calibrate(
     microbenchmarks: bool,
     quick: bool,
 ) -> None:
-    """Fit constants to what was measured and write them as catalog files.
+    """Fit constants to measured runs, and write them as catalog files.
 
-    With NAME: fit your own machine to its records (`scalewise measure`) and nccl-tests logs, and
-    write it under that name. Without: fit all stacks and chips to tables of training runs.
+    With NAME: fit one machine to its records (`scalewise measure`) and nccl-tests logs, and write
+    it under that name. Without: fit all stacks and chips to tables of training runs.
 
-    Use the result with SCALEWISE_CATALOG=FOLDER. Needs the extra `calibrate`.
+    To use the result, set SCALEWISE_CATALOG=FOLDER. Needs the extra `calibrate`.
     """
     if name is not None:
         _machine(name, sources, logs, output, plot, as_json=as_json)
         return
     if logs or plot:
         raise InputError(
-            "--nccl-tests and --plot need the name of a machine",
+            f"{'--nccl-tests' if logs else '--plot'} needs NAME, the name of a machine",
             hint="scalewise calibrate my-cluster --from records/ --nccl-tests log.txt",
         )
     if microbenchmarks:
@@ -112,18 +121,18 @@ def calibrate(
         return
     click.echo(
         f"{len(done.fit.values_)} constants fitted to {len(done.table)} runs: median error "
-        f"{100 * float(np.median(error)):.1f} %, 90th percentile "
-        f"{100 * float(np.quantile(error, 0.9)):.1f} % in sample"
+        f"{100 * float(np.median(error)):.1f}%, 90th percentile "
+        f"{100 * float(np.quantile(error, 0.9)):.1f}% in sample"
     )
     if done.fit.on_bounds_:
         names = ", ".join(f"{owner} {name}" for _, owner, name in done.fit.on_bounds_)
-        click.echo(f"on their bounds, so not determined: {names}")
-    click.echo(f"wrote {len(done.files)} files below {output}")
+        click.echo(f"not determined by the runs (on a bound): {names}")
+    click.echo(f"wrote {len(done.files)} files to {output}")
     click.echo(f"use them with: SCALEWISE_CATALOG={output} scalewise validate", err=True)
 
 
 def _microbenchmarks(*, as_json: bool) -> None:
-    """Print what nccl-tests say of links and fabrics, and kernel tables of shares of peak."""
+    """Print constants fitted to the shipped nccl-tests and kernel timings."""
     from scalewise.cli.common import to_json
     from scalewise.evidence.collectives import CollectivesFit, read_collectives
     from scalewise.evidence.kernels import KernelsFit, read_kernels
@@ -151,11 +160,11 @@ def _microbenchmarks(*, as_json: bool) -> None:
     for name, fit in fits.items():
         before, after = fit.before_["all"], fit.after_["all"]
         click.echo(
-            f"{name}: {after.rows} rows, median error {100 * before.median:.0f} % before and "
-            f"{100 * after.median:.0f} % after fitting"
+            f"{name}: {after.rows} rows, median error {100 * before.median:.0f}% before and "
+            f"{100 * after.median:.0f}% after fitting"
         )
     for row in constants:
-        note = "" if row["identified"] else "  (not determined: mostly what was believed before)"
+        note = "" if row["identified"] else "  (not determined by the data: prior)"
         value, spread = f"{row['value']:.4g}", f"x/: {row['spread']:.2f}"
         click.echo(f"  {row['owner']:<12} {row['name']:<32} {value:<10} {spread}{note}")
 
@@ -169,20 +178,20 @@ def _machine(
     *,
     as_json: bool,
 ) -> None:
-    """Fit one machine, write its files, and say what was learned."""
+    """Fit one machine, write its catalog files and print the fit."""
     from scalewise.cli.common import ending_of, show
     from scalewise.evidence.machine import MachineFit
     from scalewise.evidence.machine_files import write_machine
     from scalewise.evidence.machine_rows import gather
-    from scalewise.measure.nccl_tests import read_nccl_tests
-    from scalewise.measure.records import read_records
+    from scalewise.records.files import read_records
+    from scalewise.records.nccl_tests import read_nccl_tests
 
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,63}", name):
         raise InputError(
-            f"{name[:40]!r} is no name for a machine",
-            hint="use small letters, digits, dots and dashes, for example my-cluster",
+            f"NAME {name[:40]}: a machine's name has lower-case letters, digits, dots and dashes",
+            hint="scalewise calibrate my-cluster --from records/",
         )
-    ending_of(plot, (".html", ".svg"))
+    ending = ending_of(plot, (".html", ".svg"), "--plot")
     paths = sources or (() if logs else ("records",))
     found = read_records(*paths) if paths else None
     for note in found.notes if found else ():
@@ -190,18 +199,18 @@ def _machine(
     rows = [row for log in logs for row in read_nccl_tests(log)]
     fit = MachineFit(name).fit(gather(found.records if found else [], rows))
     files = write_machine(fit, Path(output).expanduser())
-    if plot is not None:
-        from scalewise.cli.common import write
-        from scalewise.report.compare_figure import residual_page, residual_svg
+    if plot is not None and ending is not None:
+        from scalewise.cli.common import write_bytes
+        from scalewise.report.compare_figure import residual_file
 
-        write(plot, residual_svg(fit) if plot.endswith(".svg") else residual_page(fit))
+        write_bytes(plot, residual_file(fit, ending))
     if as_json:
         _machine_json(fit, files)
         return
-    from scalewise.report.machine import print_machine
+    from scalewise.report.calibrate_table import print_machine
 
     show(lambda out: print_machine(fit, out))
-    click.echo(f"wrote {len(files)} files below {output}")
+    click.echo(f"wrote {len(files)} files to {output}")
     click.echo(
         f"use them with: SCALEWISE_CATALOG={output} scalewise estimate MODEL --on {name} "
         f"--stack {name}",

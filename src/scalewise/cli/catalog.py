@@ -1,11 +1,11 @@
-"""`scalewise models | accelerators | clusters | stacks`: what is known by name, and from where?
+"""`scalewise models | accelerators | clusters | stacks`: entries of the catalog, with sources.
 
-    scalewise models llama               # the models whose name contains "llama"
-    scalewise accelerators h100-sxm-80gb # one of them, with every number and its source
+    scalewise models llama               # models whose name contains "llama"
+    scalewise accelerators h100-sxm-80gb # one entry, with every number and its source
+    scalewise stacks megatron-lm         # the stack of a framework
     scalewise clusters --json
 
-A word that is exactly a name (or an alias, or a file) shows that one thing in detail; any other
-word filters the list.
+A name, an alias or a file shows that entry in detail; any other word filters the list.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from scalewise.catalog import PACKAGE, load_accelerator, load_cluster, names
+from scalewise.catalog import PACKAGE, knows, load_accelerator, load_cluster, names
 from scalewise.cli.common import light_numpy, show, to_json
 from scalewise.errors import InputError, did_you_mean
 from scalewise.model import load_model
-from scalewise.stack import load_stack
+from scalewise.stack import load_stack, stack_for
 
 if TYPE_CHECKING:
     from scalewise.cli.details import Detail, Listing
@@ -36,7 +36,11 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @_FILTER
 @_JSON
 def models(word: str | None, *, as_json: bool) -> None:
-    """List the models, filtered by FILTER, or show one in detail (a name or a config.json)."""
+    """List the models whose name contains FILTER, or show one in detail.
+
+    FILTER is a part of a name, or the name of one model, a Hugging Face config.json, a directory
+    that holds one, or a .toml file.
+    """
     from scalewise.cli import details
 
     _answer("models", word, load_model, details.models, details.model, as_json=as_json)
@@ -46,7 +50,10 @@ def models(word: str | None, *, as_json: bool) -> None:
 @_FILTER
 @_JSON
 def accelerators(word: str | None, *, as_json: bool) -> None:
-    """List the accelerators, filtered by FILTER, or show one in detail."""
+    """List the accelerators whose name contains FILTER, or show one in detail.
+
+    FILTER is a part of a name, or the name of one accelerator, or its .toml file.
+    """
     from scalewise.cli import details
 
     _answer(
@@ -63,7 +70,10 @@ def accelerators(word: str | None, *, as_json: bool) -> None:
 @_FILTER
 @_JSON
 def clusters(word: str | None, *, as_json: bool) -> None:
-    """List the clusters, filtered by FILTER, or show one in detail."""
+    """List the clusters whose name contains FILTER, or show one in detail.
+
+    FILTER is a part of a name, or the name of one cluster, or its .toml file.
+    """
     from scalewise.cli import details
 
     _answer("clusters", word, load_cluster, details.clusters, details.cluster, as_json=as_json)
@@ -73,10 +83,27 @@ def clusters(word: str | None, *, as_json: bool) -> None:
 @_FILTER
 @_JSON
 def stacks(word: str | None, *, as_json: bool) -> None:
-    """List the software stacks, filtered by FILTER, or show one in detail."""
+    """List the software stacks whose name contains FILTER, or show one in detail.
+
+    FILTER is a part of a name, or the name of one stack or framework, or a .toml file.
+    """
     from scalewise.cli import details
 
+    word = None if word is None else _stack_of(word)
     _answer("stacks", word, load_stack, details.stacks, details.stack, as_json=as_json)
+
+
+def _stack_of(word: str) -> str:
+    """Return the stack of a framework; the word itself where it is none, or has several stacks."""
+    if knows("stacks", word):
+        return word
+    found = {stack_for(word, device=kind) for kind in ("gpu", "tpu", "other")}
+    covering = [stack.name for stack in found if word.lower() in stack.frameworks]
+    return covering[0] if len(covering) == 1 else word
+
+
+def _singular(kind: str) -> str:
+    return kind.removesuffix("s")
 
 
 def _answer(
@@ -88,20 +115,22 @@ def _answer(
     *,
     as_json: bool,
 ) -> None:
-    """Show one thing where the word names it, else the list of those that contain it."""
+    """Print the entry that the word names, else the list of names that contain it."""
     light_numpy()
     known = names(kind)
     if word is not None and (one := _named(kind, word, load)) is not None:
-        told = detail(one)
+        text = detail(one)
         if as_json:
-            click.echo(to_json(told.data))
+            click.echo(to_json(text.data))
         else:
-            show(told.draw)
+            show(text.draw)
         return
     wanted = [name for name in known if word is None or word.lower() in name]
     if not wanted:
         assert word is not None
-        raise InputError(f"no {kind} match `{word}`", hint=did_you_mean(word, known))
+        raise InputError(f"no {_singular(kind)} matches {word}", hint=did_you_mean(word, known))
+    if word is not None:
+        click.echo(f"no {_singular(kind)} named {word}; showing names that contain it", err=True)
     table = listing(list(_loaded(kind, wanted, load)))
     if as_json:
         click.echo(to_json(table.data))
@@ -110,7 +139,7 @@ def _answer(
 
 
 def _named(kind: str, word: str, load: Callable[[str], T]) -> T | None:
-    """Load what a word names: a file, a name, or an alias; None if it is only a filter."""
+    """Load the entry of a file, a name or an alias; None for any other word."""
     from scalewise.catalog import find
 
     is_file = word.endswith((".toml", ".json")) or word.startswith((".", "/", "~"))
@@ -119,13 +148,13 @@ def _named(kind: str, word: str, load: Callable[[str], T]) -> T | None:
             path = find(kind, word)
         except InputError:
             return None
-        # A broken file must be heard of, so it is loaded outside of the attempt.
+        # Outside of the `try`, because errors in the file must reach the user.
         return load(path.stem)
     return load(word)
 
 
 def _loaded(kind: str, wanted: Iterable[str], load: Callable[[str], T]) -> Iterable[T]:
-    """Load each from its file; one broken file of the user's own must not hide the rest."""
+    """Load each entry from its file; a broken file is skipped with a message."""
     files = _files(kind)
     for name in wanted:
         try:
@@ -135,7 +164,7 @@ def _loaded(kind: str, wanted: Iterable[str], load: Callable[[str], T]) -> Itera
 
 
 def _files(kind: str) -> dict[str, Path]:
-    """Find the file of every name without opening any, because opening is what may fail."""
+    """Return the file of every name, without opening any of them."""
     own = os.environ.get("SCALEWISE_CATALOG")
     folders = [PACKAGE / kind, *([Path(own).expanduser() / kind] if own else [])]
     return {path.stem: path for folder in folders for path in folder.glob("*.toml")}

@@ -1,4 +1,4 @@
-"""`scalewise compare`: how far are estimates from what was measured here, term by term?
+"""`scalewise compare`: errors of estimates against measured records, term by term.
 
 SCALEWISE_CATALOG=scalewise-catalog scalewise compare records/ --on my-cluster
 """
@@ -10,41 +10,47 @@ import click
 
 @click.command(short_help="Compare predictions with your measurements.")
 @click.argument("records", nargs=-1)
-@click.option("--on", metavar="CLUSTER", help="What they ran on. [the device the records name]")
-@click.option("--stack", metavar="NAME", help="Software. [the cluster's own, if it has one]")
-@click.option("--least-ranks", default=1, show_default=True, help="Leave out smaller jobs.")
-@click.option("-o", "--output", metavar="FILE", help="Figure: .html or .svg.")
+@click.option(
+    "--on", metavar="CLUSTER", help="Cluster or accelerator of the records. [the GPU they name]"
+)
+@click.option(
+    "--stack", metavar="NAME", help="Software stack or framework. [the stack of the cluster]"
+)
+@click.option(
+    "--min-ranks", default=1, show_default=True, metavar="N", help="Minimum ranks of a job."
+)
+@click.option("-o", "--output", metavar="FILE", help="Output file: .html or .svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def compare(
     *,
     records: tuple[str, ...],
     on: str | None,
     stack: str | None,
-    least_ranks: int,
+    min_ranks: int,
     output: str | None,
     as_json: bool,
 ) -> None:
-    """Predict every job of RECORDS (files or folders), and show the difference.
+    """Predict every job of RECORDS (files or folders), and print the errors.
 
-    Steps always; compute, communication, exposed communication and idle time for jobs that were
-    measured with --trace. What launches of the same job differ by stands beside the errors.
+    Compares step times, and for jobs measured with --trace also compute, communication, exposed
+    communication and idle time. Errors stand next to the run-to-run variation of each job.
     """
     from scalewise.catalog import load_cluster
-    from scalewise.cli.common import ending_of, show, to_json, write
-    from scalewise.evidence.compare import compare as judge
-    from scalewise.measure.records import read_records
+    from scalewise.cli.common import ending_of, show, to_json, write_bytes
+    from scalewise.evidence.compare import compare as compare_records
+    from scalewise.records.files import read_records
     from scalewise.report.compare import headline, print_comparison
 
-    ending_of(output, (".html", ".svg"))
+    ending = ending_of(output, (".html", ".svg"))
     found = read_records(*(records or ("records",)), kind="train")
     for note in found.notes:
         click.echo(note, err=True)
     cluster = None if on is None else load_cluster(on)
-    done = judge(found.records, cluster, stack, least_ranks=least_ranks)
-    if output is not None:
-        from scalewise.report.compare_figure import comparison_page, comparison_svg
+    done = compare_records(found.records, cluster, stack, min_ranks=min_ranks)
+    if output is not None and ending is not None:
+        from scalewise.report.compare_figure import comparison_file
 
-        write(output, comparison_svg(done) if output.endswith(".svg") else comparison_page(done))
+        write_bytes(output, comparison_file(done, ending))
     if as_json:
         rows = [
             {**_plain(row), "error": row.error, "noise": row.noise, "inside": row.inside}

@@ -1,9 +1,9 @@
-"""What is worth saying about a thing of the catalog, in a table of many and on a page of one?
+"""Catalog entries as tables of many and views of one.
 
     models([load_model("gpt2")]).draw(console)
     stack(load_stack("megatron")).data          # ready for JSON
 
-Every view is data first (`data`), drawn second (`draw`), so that `--json` says the same.
+Every view has `data`, which `--json` prints, and `draw`, which prints it in a terminal.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from scalewise.model import Model
     from scalewise.stack import Stack
 
-SEQUENCE = 4096
-"""Tokens per sequence for FLOP counts on the page of a model."""
+SEQ_LEN = 4096
+"""Tokens per sequence of the FLOP counts of a model."""
 
 
 class Listing(NamedTuple):
-    """A table of many things."""
+    """Table of many entries."""
 
     data: list[dict[str, Any]]
     """The rows as plain types."""
@@ -49,16 +49,16 @@ class Listing(NamedTuple):
 
 
 class Detail(NamedTuple):
-    """A page of one thing."""
+    """View of one entry."""
 
     data: dict[str, Any]
     """Everything as plain types."""
     draw: Callable[[Console], None]
-    """Prints the page."""
+    """Prints the view."""
 
 
 def models(found: list[Model]) -> Listing:
-    """List models: size and shape."""
+    """Return the table of models: size and shape."""
     found = sorted(found, key=lambda model: model.parameters)
     data = [
         {
@@ -92,7 +92,7 @@ def models(found: list[Model]) -> Listing:
 
 
 def accelerators(found: list[Accelerator]) -> Listing:
-    """List accelerators: peaks, memory, links, power, price, and whether they are calibrated."""
+    """Return the table of accelerators: peaks, memory, links, power and calibration."""
     data = [{**msgspec.to_builtins(chip), "calibrated": _is_calibrated(chip)} for chip in found]
     rows = [
         (
@@ -119,12 +119,12 @@ def accelerators(found: list[Accelerator]) -> Listing:
         "fitted",
         "source",
     )
-    caption = "Dense peaks in TFLOP/s; fitted: whether efficiencies are calibrated or borrowed."
+    caption = "Dense peaks in TFLOP/s; fitted: whether efficiencies are fitted to measured runs."
     return Listing(data, draw_list(heads, rows, caption))
 
 
 def clusters(found: list[Cluster]) -> Listing:
-    """List clusters: what is in them and what joins it."""
+    """Return the table of clusters: accelerators, links and fabric."""
     data = [msgspec.to_builtins(cluster) for cluster in found]
     rows = [
         (
@@ -134,7 +134,7 @@ def clusters(found: list[Cluster]) -> Listing:
             format_rate(cluster.scale_up_bandwidth),
             format_bit_rate(cluster.scale_out_bandwidth),
             cluster.fabric.name,
-            _or_blank(cluster.usd_per_hour, lambda value: format_dollars(value) + "/h"),
+            _or_blank(cluster.usd_per_hour, format_dollars),
             cluster.source,
         )
         for cluster in found
@@ -146,14 +146,14 @@ def clusters(found: list[Cluster]) -> Listing:
         "scale-up",
         "scale-out",
         "fabric",
-        "price",
+        "$/GPU-h",
         "source",
     )
     return Listing(data, draw_list(heads, rows))
 
 
 def stacks(found: list[Stack]) -> Listing:
-    """List software stacks: what they speak for, and how sure they are."""
+    """Return the table of software stacks: frameworks and prediction intervals."""
     data = [msgspec.to_builtins(stack) for stack in found]
     rows = [
         (
@@ -168,21 +168,21 @@ def stacks(found: list[Stack]) -> Listing:
         for stack in found
     ]
     heads = ("stack", "device", "mode", "attention", "interval", "frameworks", "fitted on")
-    caption = "Interval: factors on the predicted throughput that hold 80 % of cases."
+    caption = "Interval: 80% prediction interval, as factors on the predicted throughput."
     return Listing(data, draw_list(heads, rows, caption))
 
 
 def model(one: Model) -> Detail:
-    """Show one model: shapes, parameters and FLOPs by part."""
+    """Return one model: shapes, parameters and FLOPs by part."""
     parts = {name: count for name, count in one.parameter_parts().items() if count}
-    flops = {name: value for name, value in one.forward_flops_parts(SEQUENCE).items() if value}
-    training = {name: one.training_flops(SEQUENCE, name) for name in CONVENTIONS}
+    flops = {name: value for name, value in one.forward_flops_parts(SEQ_LEN).items() if value}
+    training = {name: one.training_flops(SEQ_LEN, name) for name in CONVENTIONS}
     data = {
         **msgspec.to_builtins(one),
         "parameters": one.parameters,
         "active_parameters": one.active_parameters,
         "parameter_parts": parts,
-        "sequence": SEQUENCE,
+        "seq_len": SEQ_LEN,
         "forward_flops_per_token": flops,
         "training_flops_per_token": training,
     }
@@ -193,11 +193,11 @@ def model(one: Model) -> Detail:
         draw_pairs(out, "Shape", _shape(one))
         total = one.parameters
         rows = [(_plain(n), f"{c:,}", format_percent(c / total)) for n, c in parts.items()]
-        draw_pairs(out, "Parameters", [*rows, ("total", f"{total:,}", "100.0 %")], numbers=2)
+        draw_pairs(out, "Parameters", [*rows, ("total", f"{total:,}", "100.0%")], numbers=2)
         all_flops = sum(flops.values())
-        told = [(_plain(n), _flop(f), format_percent(f / all_flops)) for n, f in flops.items()]
-        whole = ("forward", _flop(all_flops), "100.0 %")
-        draw_pairs(out, f"FLOP per token forward, {SEQUENCE:,} tokens", [*told, whole], numbers=2)
+        lines = [(_plain(n), _flop(f), format_percent(f / all_flops)) for n, f in flops.items()]
+        whole = ("forward", _flop(all_flops), "100.0%")
+        draw_pairs(out, f"FLOP per token forward, {SEQ_LEN:,} tokens", [*lines, whole], numbers=2)
         named = [(name, _flop(value)) for name, value in training.items()]
         draw_pairs(out, "FLOP per token of training, by convention", named, numbers=1)
         draw_source(out, one.source)
@@ -206,7 +206,7 @@ def model(one: Model) -> Detail:
 
 
 def accelerator(one: Accelerator) -> Detail:
-    """Show one accelerator: peaks, what it sustains of them, links, power, price."""
+    """Return one accelerator: peaks, sustained fractions of them, links, power and cost."""
     chip = load_chip(one.architecture)
     data = {
         **msgspec.to_builtins(one),
@@ -216,46 +216,52 @@ def accelerator(one: Accelerator) -> Detail:
 
     def draw(out: Console) -> None:
         draw_heading(
-            out, f"{one.name}: {one.vendor} {one.architecture}, {one.release or 'no date'}"
+            out, f"{one.name}: {one.vendor} {one.architecture}, {one.release or 'unknown date'}"
         )
         peaks = [(dtype, format_flops(value)) for dtype, value in one.peak_flops.items()]
         draw_pairs(out, "Dense peaks", peaks, numbers=1)
         draw_pairs(out, "Datasheet", _datasheet(one))
-        state = "calibrated" if chip.calibrated else "NOT calibrated: efficiencies of other chips"
+        state = (
+            "calibrated"
+            if chip.calibrated
+            else "NOT calibrated: efficiencies of other architectures"
+        )
         rows = [("state", state)]
-        rows += [(f"{name} products", f"{share:.0%} of peak") for name, share in chip.gemm.items()]
+        rows += [
+            (f"{name} GEMM", f"{fraction:.0%} of peak") for name, fraction in chip.gemm.items()
+        ]
         rows += [
             (f"attention, {kernel}", f"{f:.0%} of the 16-bit peak forward, {b:.0%} backward")
             for kernel, (f, b) in chip.attention.items()
         ]
         rows.append(("memory", f"{chip.memory_efficiency:.0%} of its bandwidth"))
         rows.append(("scale-up links", f"{chip.link_efficiency:.0%} of their bandwidth"))
-        draw_pairs(out, f"What {one.architecture} sustains", [*rows, ("fitted on", chip.fitted_on)])
+        draw_pairs(out, f"Sustained by {one.architecture}", [*rows, ("fitted on", chip.fitted_on)])
         draw_source(out, one.source, one.notes)
 
     return Detail(data, draw)
 
 
 def cluster(one: Cluster) -> Detail:
-    """Show one cluster: accelerators, links, fabric, power, price, and what was assumed."""
+    """Return one cluster: accelerators, links, fabric, power, cost and assumptions."""
     data = {**msgspec.to_builtins(one), "assumed": one.assumed}
 
     def draw(out: Console) -> None:
         draw_heading(out, f"{one.name}: {one.accelerators:,} x {one.accelerator.name} by default")
         rows = [
-            ("scale-up domain", f"{one.scale_up_domain} accelerators"),
-            ("scale-up", f"{format_rate(one.scale_up_bandwidth)} one way per accelerator"),
+            ("scale-up domain", f"{one.scale_up_domain} GPUs"),
+            ("scale-up", f"{format_rate(one.scale_up_bandwidth)} one way per GPU"),
             (
                 "scale-out",
-                f"{format_bit_rate(one.scale_out_bandwidth)} one way per accelerator",
+                f"{format_bit_rate(one.scale_out_bandwidth)} one way per GPU",
             ),
             ("oversubscription", f"{one.oversubscription:g}"),
             ("fabric", f"{one.fabric.name}: {one.fabric.description}".rstrip(": ")),
             ("host CPUs", one.host),
-            ("host power", f"{format_watts(one.host_watts)} per accelerator"),
-            ("network power", f"{format_watts(one.network_watts)} per accelerator"),
+            ("host power", f"{format_watts(one.host_watts)} per GPU"),
+            ("network power", f"{format_watts(one.network_watts)} per GPU"),
             ("PUE", f"{one.pue:g}"),
-            ("price", _or_blank(one.usd_per_hour, lambda value: format_dollars(value) + "/h")),
+            ("cost", _or_blank(one.usd_per_hour, lambda value: format_dollars(value) + "/GPU-h")),
         ]
         draw_pairs(out, "Numbers", [row for row in rows if row[1]])
         if one.assumed:
@@ -266,7 +272,7 @@ def cluster(one: Cluster) -> Detail:
 
 
 def stack(one: Stack) -> Detail:
-    """Show one software stack: every constant with its meaning, and what it was fitted on."""
+    """Return one software stack: every constant with its meaning, and the runs it was fitted on."""
     docs = field_docs(type(one))
     values = {name: getattr(one, name) for name in one.__struct_fields__}
     data = {
@@ -279,14 +285,14 @@ def stack(one: Stack) -> Detail:
 
     def draw(out: Console) -> None:
         draw_heading(out, f"{one.name}: {', '.join(one.frameworks) or 'any framework'}")
-        known = ("name", "frameworks", "fitted_on", "on_bounds", "fits")
+        known = ("name", "frameworks", "fitted_on", "undetermined", "fits")
         rows = [
             (name, _value(value), docs.get(name, ""))
             for name, value in values.items()
             if name not in known and value not in (None, "")
         ]
         draw_pairs(out, "Constants", rows, numbers=1)
-        loose = ", ".join(one.on_bounds)
+        loose = ", ".join(one.undetermined)
         if loose:
             draw_pairs(out, "Not determined by the data", [(loose,)])
         draw_source(out, one.fitted_on, heading="Fitted on")
@@ -325,7 +331,7 @@ def _shape(one: Model) -> list[tuple[str, ...]]:
 
 def _datasheet(one: Accelerator) -> list[tuple[str, ...]]:
     def dollars(value: float) -> str:
-        return format_dollars(value) + "/h"
+        return format_dollars(value) + "/GPU-h"
 
     rows = [
         ("memory", f"{format_bytes(one.memory_bytes)} at {format_rate(one.memory_bandwidth)}"),
@@ -335,10 +341,10 @@ def _datasheet(one: Accelerator) -> list[tuple[str, ...]]:
         ("compute units", _or_blank(one.compute_units, lambda value: f"{value:g}")),
         ("power limit", _or_blank(one.tdp_watts, format_watts)),
         ("idle power", _or_blank(one.idle_watts, format_watts)),
-        ("price", _or_blank(one.usd_per_hour, dollars)),
-        ("lowest price", _or_blank(one.usd_per_hour_low, dollars)),
-        ("highest price", _or_blank(one.usd_per_hour_high, dollars)),
-        ("price date", one.price_date or ""),
+        ("cost", _or_blank(one.usd_per_hour, dollars)),
+        ("lowest cost", _or_blank(one.usd_per_hour_low, dollars)),
+        ("highest cost", _or_blank(one.usd_per_hour_high, dollars)),
+        ("date of costs", one.price_date or ""),
     ]
     return [row for row in rows if row[1]]
 

@@ -1,10 +1,10 @@
-"""`scalewise doctor`: what is installed here, and what does it see? For bug reports.
+"""`scalewise doctor`: versions, extras, GPUs and catalog of this installation.
 
     scalewise doctor
     scalewise doctor --json
 
-It never fails: what cannot be found out is reported as such. Nothing heavy is imported (versions
-come from package metadata), and nothing leaves the machine.
+It never fails: a check that fails is reported in place of its result. Versions come from package
+metadata, so no heavy library is imported. Nothing is sent anywhere.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ EXTRAS = {
     "polars": "data",
     "torch": "measure",
     "starlette": "ui",
-    "submitit": "slurm",
 }
-"""Optional libraries, and the extra that installs each."""
+"""Extra by optional library."""
 
 CATALOG = ("models", "accelerators", "clusters", "fabrics", "stacks", "calibrations")
 DEVICE_TOOLS = {
@@ -44,10 +43,10 @@ DEVICE_TOOLS = {
 TIMEOUT_SECONDS = 5.0
 
 
-@click.command(short_help="Describe this installation, for bug reports.")
+@click.command(short_help="Print versions, GPUs and catalog, for bug reports.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def doctor(*, as_json: bool) -> None:
-    """Describe this installation: versions, extras, devices, catalog. Attach it to bug reports."""
+    """Print versions, extras, GPUs and catalog of this installation. Attach it to bug reports."""
     found = examine()
     if as_json:
         click.echo(to_json(found))
@@ -56,10 +55,10 @@ def doctor(*, as_json: bool) -> None:
 
 
 def examine() -> dict[str, Any]:
-    """Find out what is here.
+    """Return the facts about this installation.
 
     Returns:
-        Versions, extras, devices and catalog as plain types; a failure is a sentence in its place.
+        Versions, extras, devices and catalog as plain types; a failed check is its message.
     """
     return {
         "scalewise": __version__,
@@ -77,11 +76,11 @@ def examine() -> dict[str, Any]:
 
 
 def _version(name: str) -> str | None:
-    """Version of an installed distribution, without importing it."""
+    """Return the version of an installed distribution, without importing it."""
     try:
         return metadata.version(name)
     except Exception:
-        # Broken metadata must not stop a diagnosis.
+        # Broken metadata must not stop the other checks.
         return None
 
 
@@ -93,10 +92,10 @@ def _memory_bytes() -> int | None:
 
 
 def _devices(tool: str) -> list[str] | str:
-    """Lines that a vendor's tool prints about its devices, or why there are none."""
+    """Return the lines that a vendor's tool prints about its devices, or why there are none."""
     path = shutil.which(tool)
     if path is None:
-        return "not on the path"
+        return "not on $PATH"
     try:
         done = subprocess.run(
             [path, *DEVICE_TOOLS[tool]],
@@ -107,13 +106,13 @@ def _devices(tool: str) -> list[str] | str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"no answer within {TIMEOUT_SECONDS:g} s"
+        return f"timed out after {TIMEOUT_SECONDS:g} s"
     except OSError as error:
         return f"cannot run: {error.strerror or error}"
     lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        return f"exit code {done.returncode}: {said[0] if said else 'no output'}"
+        output = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        return f"exit code {done.returncode}: {output[0] if output else 'no output'}"
     return lines
 
 
@@ -123,7 +122,7 @@ def _entries(kind: str) -> int | str:
     try:
         return len(names(kind))
     except Exception as error:
-        # A broken catalog is a finding, not a failure.
+        # A broken catalog is part of the report.
         return str(error)
 
 
@@ -149,16 +148,16 @@ def _draw(found: dict[str, Any], out: Console) -> None:
         ("scalewise", found["scalewise"]),
         ("python", f"{found['python']} ({found['executable']})"),
         ("platform", found["platform"]),
-        ("cpus", f"{found['cpus'] or 'not known'}"),
-        ("memory", "not known" if memory is None else format_bytes(memory)),
+        ("cpus", f"{found['cpus'] or 'unknown'}"),
+        ("memory", "unknown" if memory is None else format_bytes(memory)),
         *((name, version or "NOT INSTALLED") for name, version in found["core"].items()),
     ]
     for name, version in found["extras"].items():
         missing = f"not installed (pip install 'scalewise[{EXTRAS[name]}]')"
         rows.append((name, version or missing))
     for tool, lines in found["devices"].items():
-        told = lines if isinstance(lines, str) else "\n".join(lines) or "no device"
-        rows.append((tool, told))
+        text = lines if isinstance(lines, str) else "\n".join(lines) or "no device"
+        rows.append((tool, text))
     counts = ", ".join(f"{count} {kind}" for kind, count in found["catalog"].items())
     rows.append(("catalog", counts))
     rows.append(("user catalog", found["user_catalog"] or "none ($SCALEWISE_CATALOG is not set)"))

@@ -1,6 +1,6 @@
-"""How does a group of commands start fast? It knows their names and imports the one that is asked.
+"""Group of commands that imports each command when it is invoked.
 
-@click.group(cls=LazyGroup, entries=COMMANDS, unknown="there is no command `{}`")
+@click.group(cls=LazyGroup, entries=COMMANDS, unknown="unknown command {}")
 def cli(): ...
 """
 
@@ -16,38 +16,38 @@ from scalewise.errors import InputError, did_you_mean
 
 
 class Entry(NamedTuple):
-    """Where a command lives, and what the table of commands says of it."""
+    """Location of a command, and its line in the table of commands."""
 
     module: str
-    """Module that holds it."""
+    """Dotted name of the module."""
     attribute: str
-    """Name of the click command in that module."""
+    """Name of the click command in the module."""
     help: str
-    """One line."""
+    """Help in one line, equal to the short help of the command."""
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is invoked."""
+    """Group that imports a command when it is invoked."""
 
     def __init__(self, *args: Any, entries: Mapping[str, Entry], unknown: str, **rest: Any) -> None:
-        """Take the commands of the group, in the order of `--help`.
+        """Build the group.
 
         Args:
-            *args: As for click's own group.
-            entries: The commands by name.
-            unknown: Sentence for a word that is none of them, with `{}` in its place.
-            **rest: As for click's own group.
+            *args: As for `click.Group`.
+            entries: Commands by name, in the order of `--help`.
+            unknown: Error message for an unknown name, with `{}` in its place.
+            **rest: As for `click.Group`.
         """
         super().__init__(*args, **rest)
         self.entries, self.unknown = entries, unknown
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands without importing any."""
+        """Return the names of the commands, without importing any."""
         del ctx
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command."""
+        """Import and return one command; None if there is none of that name."""
         del ctx
         if cmd_name not in self.entries:
             return None
@@ -59,14 +59,14 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Add a did-you-mean to click's own refusal."""
+        """Resolve a command; the error for an unknown one names close matches."""
         word = args[0]
         if word not in self.entries and not word.startswith("-") and not ctx.resilient_parsing:
             raise InputError(self.unknown.format(word), hint=did_you_mean(word, self.entries))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Print the table of commands from what is known without importing them."""
+        """Write the table of commands, without importing any."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in self.entries.items()])

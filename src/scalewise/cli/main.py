@@ -1,11 +1,11 @@
-"""What happens when somebody types `scalewise`? Find the command, run it, say plainly what failed.
+"""Entry point of the command line: finds a command, runs it and reports failures.
 
     scalewise --help
     scalewise estimate llama-2-7b --on dgx-h100 --gpus 2048 --strategy fsdp2048-mb2
 
-Commands live in files of their own and are imported when they are invoked, because NumPy alone
-costs more than everything `--help` needs. stdout carries data, stderr carries talk. Exit codes: 0
-it fits or worked, 1 it does not fit or failed, 2 wrong usage, 130 interrupted.
+Each command is a file of its own, imported when it is invoked: NumPy alone takes longer to import
+than everything `--help` needs. stdout carries data, stderr messages. Exit codes: 0 success, 1 the
+strategy does not fit or the command failed, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -21,26 +21,31 @@ from scalewise._version import __version__
 from scalewise.cli.lazy import Entry, LazyGroup
 from scalewise.errors import ScalewiseError
 
-_HERE = "scalewise.cli."
+_HELP = {
+    "estimate": "Predict throughput, memory and cost of one training step.",
+    "scale": "Estimate weak or strong scaling over numbers of GPUs.",
+    "search": "Estimate every strategy and rank what fits.",
+    "sensitivity": "Estimate what the next upgrade gains.",
+    "timeline": "Simulate one step; write a Perfetto trace.",
+    "study": "Run experiments over many points; write a report.",
+    "models": "List the models, or show one.",
+    "accelerators": "List the accelerators, or show one.",
+    "clusters": "List the clusters, or show one.",
+    "stacks": "List the software stacks, or show one.",
+    "validate": "Compare predictions with published runs.",
+    "calibrate": "Fit constants to measured runs.",
+    "compare": "Compare predictions with your measurements.",
+    "trace": "Measure exposed communication in profiler traces.",
+    "measure": "Measure training on the GPUs of this machine or cluster.",
+    "ui": "Open the web UI.",
+    "doctor": "Print versions, GPUs and catalog, for bug reports.",
+}
+
+_IN_CATALOG = ("models", "accelerators", "clusters", "stacks")
 
 COMMANDS: dict[str, Entry] = {
-    "estimate": Entry(_HERE + "estimate", "estimate", "Predict what one training step costs."),
-    "scale": Entry(_HERE + "scale", "scale", "Draw weak and strong scaling over sizes."),
-    "search": Entry(_HERE + "search", "search", "Try every strategy and rank what can run."),
-    "sensitivity": Entry(_HERE + "sensitivity", "sensitivity", "Say what the next upgrade buys."),
-    "timeline": Entry(_HERE + "timeline", "timeline", "Play one training step event by event."),
-    "study": Entry(_HERE + "study", "study", "Answer a question over many points, with a report."),
-    "models": Entry(_HERE + "catalog", "models", "List the models, or show one."),
-    "accelerators": Entry(_HERE + "catalog", "accelerators", "List the accelerators, or show one."),
-    "clusters": Entry(_HERE + "catalog", "clusters", "List the clusters, or show one."),
-    "stacks": Entry(_HERE + "catalog", "stacks", "List the software stacks, or show one."),
-    "validate": Entry(_HERE + "validate", "validate", "Compare predictions with published runs."),
-    "calibrate": Entry(_HERE + "calibrate", "calibrate", "Fit constants to measured runs."),
-    "compare": Entry(_HERE + "compare", "compare", "Compare predictions with your measurements."),
-    "trace": Entry(_HERE + "trace", "trace", "Read profiler traces: what was exposed."),
-    "measure": Entry(_HERE + "measure", "measure", "Measure training on the devices here."),
-    "ui": Entry(_HERE + "ui", "ui", "Explore it all on a local web page."),
-    "doctor": Entry(_HERE + "doctor", "doctor", "Describe this installation, for bug reports."),
+    name: Entry(f"scalewise.cli.{'catalog' if name in _IN_CATALOG else name}", name, text)
+    for name, text in _HELP.items()
 }
 """Every command, in the order of `--help`."""
 
@@ -49,7 +54,7 @@ BROKEN_PIPE = 141
 
 
 class CommandLine(LazyGroup):
-    """All commands; what goes wrong in one becomes a sentence."""
+    """The group of all commands; it turns errors into one-line messages and exit codes."""
 
     def main(
         self,
@@ -60,7 +65,7 @@ class CommandLine(LazyGroup):
         windows_expand_args: bool = True,  # noqa: FBT001
         **extra: Any,
     ) -> Any:
-        """Run, and exit with a code that scripts can rely on."""
+        """Run a command, and exit with its code."""
 
         def run() -> Any:
             return super(CommandLine, self).main(
@@ -79,21 +84,21 @@ class CommandLine(LazyGroup):
 
 
 def _guarded(run: Any) -> int:
-    """Run, and turn every foreseeable failure into one sentence and an exit code."""
+    """Return the exit code of a run, with an error message on stderr where it failed."""
     try:
         code = run()
-        # Otherwise a full disk or a closed pipe shows up only when the interpreter goes away.
+        # Report a full disk or a closed pipe here, not when the interpreter exits.
         sys.stdout.flush()
     except click.ClickException as error:
-        _refuse(error)
+        _print_usage_error(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return INTERRUPTED
     except ScalewiseError as error:
-        _say("error", str(error))
+        _print_message("error", str(error))
         if error.hint:
-            _say("hint", error.hint)
+            _print_message("hint", error.hint)
         return error.exit_code
     except BrokenPipeError:
         _drop_stdout()
@@ -101,37 +106,39 @@ def _guarded(run: Any) -> int:
     except OSError as error:
         _drop_stdout()
         where = f"{error.filename}: " if error.filename else ""
-        _say("error", f"{where}{error.strerror or error}")
+        _print_message("error", f"{where}{error.strerror or error}")
         return 1
     except Exception as error:
-        error.add_note("This is a bug in scalewise: please report it with `scalewise doctor`.")
+        error.add_note(
+            "This is a bug in scalewise: report it with the output of `scalewise doctor`."
+        )
         raise
     return code if isinstance(code, int) else 0
 
 
-def _refuse(error: click.ClickException) -> None:
-    """Say what click did not understand, in the words of our own errors."""
+def _print_usage_error(error: click.ClickException) -> None:
+    """Print an error of click in the form of scalewise's own."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError" or context is None:
         error.show()
         return
     message = error.format_message().rstrip(".")
-    _say("error", message[:1].lower() + message[1:])
-    _say("hint", f"see `{context.command_path} --help`")
+    _print_message("error", message[:1].lower() + message[1:])
+    _print_message("hint", f"{context.command_path} --help")
 
 
-def _say(word: str, text: str) -> None:
-    """Speak on stderr, in colour where that is a terminal that wants it."""
+def _print_message(word: str, text: str) -> None:
+    """Print a message on stderr, in color on a terminal."""
     plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
-    label = f"{word}:" if plain else click.style(f"{word}:", fg=_COLOURS[word], bold=True)
+    label = f"{word}:" if plain else click.style(f"{word}:", fg=_COLORS[word], bold=True)
     click.echo(f"{label} {text}", err=True)
 
 
-_COLOURS = {"error": "red", "hint": "cyan"}
+_COLORS = {"error": "red", "hint": "cyan"}
 
 
 def _drop_stdout() -> None:
-    """Nobody reads stdout any more: keep the interpreter from complaining when it flushes."""
+    """Redirect stdout to /dev/null, so that the interpreter can flush it at exit."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
@@ -143,15 +150,15 @@ def _drop_stdout() -> None:
     "scalewise",
     cls=CommandLine,
     entries=COMMANDS,
-    unknown="there is no command `{}`",
+    unknown="unknown command {}",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: scalewise estimate llama-2-7b --on dgx-h100 --gpus 2048",
 )
 @click.version_option(__version__, message="scalewise %(version)s")
 def cli() -> None:
-    """What does the next accelerator buy you? Predict and explain LLM training steps."""
+    """Predict throughput, memory, power and cost of LLM training."""
 
 
 def main() -> None:
-    """Run the command line: the entry point of the `scalewise` script."""
+    """Run the command line; entry point of the `scalewise` script."""
     cli()

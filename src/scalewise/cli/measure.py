@@ -1,8 +1,8 @@
-"""`scalewise measure`: take real measurements on the devices that are here.
+"""`scalewise measure`: measurements on the GPUs or CPUs of this machine or of a Slurm cluster.
 
     scalewise measure train tiny --strategy fsdp2 --steps 20
 
-Each kind of measurement is a command in a file of its own, imported when it is invoked.
+Each kind of measurement is a command in its own file, imported when it is invoked.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import click
 from scalewise.cli.lazy import Entry, LazyGroup
 
 KINDS: dict[str, Entry] = {
-    "train": Entry("scalewise.cli.measure_train", "train", "Train for a few steps, and time them."),
+    "train": Entry("scalewise.cli.measure_train", "train", "Time training steps of a model."),
     "collectives": Entry(
         "scalewise.cli.measure_collectives",
         "collectives",
-        "Time collectives by size, group and placement.",
+        "Time collectives by message size, group and placement.",
     ),
     "kernels": Entry("scalewise.cli.measure_kernels", "kernels", "Time the kernels of a model."),
-    "merge": Entry("scalewise.cli.measure_merge", "merge", "Join records, or write them as runs."),
+    "merge": Entry("scalewise.cli.measure_merge", "merge", "Merge records, or write them as runs."),
 }
 """Every measurement, in the order of `--help`."""
 
@@ -28,11 +28,12 @@ KINDS: dict[str, Entry] = {
     "measure",
     cls=LazyGroup,
     entries=KINDS,
-    unknown="`{}` cannot be measured",
-    short_help="Measure training on the devices here.",
+    unknown="unknown measurement {}",
+    short_help="Measure training on the GPUs of this machine or cluster.",
 )
 def measure() -> None:
-    """Measure what really happens on the devices that are here, and keep it as records.
+    """Measure training, collectives and kernels on the GPUs of this machine, and write records.
 
-    Needs PyTorch: pip install 'scalewise[measure]'.
+    Without GPUs the CPUs are measured; --slurm measures on the nodes of a cluster. Needs PyTorch:
+    pip install 'scalewise[measure]'.
     """

@@ -1,4 +1,4 @@
-"""`scalewise measure kernels`: what do this machine's kernels sustain, in the shapes of a model?
+"""`scalewise measure kernels`: sustained rates of kernels in the shapes of a model.
 
 scalewise measure kernels --model llama-2-7b --strategy tp2-mb2 --seq 4096
 """
@@ -14,37 +14,47 @@ from scalewise.cli.measure_sweeps import place_of, sweep_options, take
 from scalewise.cli.measure_train import CPU_SEQUENCE, GPU_SEQUENCE
 
 CPU_MODEL, GPU_MODEL = "tiny", "llama-2-7b"
-"""Whose shapes when nobody says."""
+"""Default models."""
 
 
 @click.command(short_help="Time the kernels of a model.")
-@click.option("--model", "models", multiple=True, metavar="M",
-              help="Whose shapes; may be repeated. [llama-2-7b; CPUs: tiny]")  # fmt: skip
-@click.option("--strategy", metavar="S", default="mb1", show_default=True,
-              help="How they are split: tp, cp and micro batch count.")  # fmt: skip
-@click.option("--seq", metavar="N", help="Tokens per sequence. [4096 on GPUs, 256 on CPUs]")
-@click.option("--precision", metavar="P", help="bf16 or fp32. [bf16 on GPUs, fp32 on CPUs]")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="M",
+    help="Model that gives the shapes; repeatable. [llama-2-7b; CPUs: tiny]",
+)
+@click.option(
+    "--strategy",
+    metavar="S",
+    default="mb1",
+    show_default=True,
+    help="Strategy that splits the shapes: tp, cp and micro-batch.",
+)
+@click.option("--seq", metavar="N", help="Sequence length, tokens. [4096; CPUs: 256]")
+@click.option("--precision", metavar="P", help="Precision: bf16 or fp32. [bf16; CPUs: fp32]")
 @sweep_options
 def kernels(*, where: Where, **flags: Any) -> None:
-    """Time matrix products, attention, memory-bound work, loss, optimizer and launches.
+    """Time GEMMs, attention, memory-bound kernels, loss, optimizer and launches.
 
-    All devices work at the same time, as in training: what they share, they share here too.
+    All GPUs run at the same time, as in training, so that shared power and memory count.
     """
     from scalewise.cli.common import show, to_json
-    from scalewise.measure.job import check_precision
     from scalewise.measure.kernel_plan import join_plans, plan_kernels
     from scalewise.model import load_model
+    from scalewise.records.job import check_precision
     from scalewise.strategy import parse_strategy
     from scalewise.units import parse
 
     device, ranks = place_of(where, flags["ranks"])
     gpu = device == "cuda"
-    sequence = flags["seq"]
+    seq_len = flags["seq"]
     plan = join_plans([
         plan_kernels(
             load_model(name),
             parse_strategy(flags["strategy"]),
-            sequence=int(parse(sequence, "count")) if sequence
+            seq_len=int(parse(seq_len, "count")) if seq_len
             else (GPU_SEQUENCE if gpu else CPU_SEQUENCE),
             dtype=check_precision(flags["precision"] or ("bf16" if gpu else "fp32")),
             iters=flags["iters"],
@@ -56,6 +66,6 @@ def kernels(*, where: Where, **flags: Any) -> None:
         rows = record.results["rows"]
         click.echo(to_json({"rows": rows, "warnings": record.warnings, "records": file}))
         return
-    from scalewise.report.sweeps import print_kernels
+    from scalewise.report.measure_sweeps import print_kernels
 
     show(lambda out: print_kernels(record, file, out))

@@ -1,4 +1,4 @@
-"""`scalewise measure merge`: records of several machines or days, in one file.
+"""`scalewise measure merge`: records of several files and folders in one file.
 
 scalewise measure merge monday/ tuesday/ -o all.jsonl
 scalewise measure merge records/ -o mine.csv && scalewise validate mine.csv
@@ -11,18 +11,18 @@ import click
 from scalewise.cli.common import ending_of
 
 
-@click.command(short_help="Join records, or write them as runs.")
+@click.command(short_help="Merge records, or write them as runs.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("-o", "--output", required=True, metavar="FILE", help="A .jsonl file, or a .csv.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Output file: .jsonl or .csv.")
 def merge(*, paths: tuple[str, ...], output: str) -> None:
-    """Join the records of files and folders, each once.
+    """Merge the records of files and folders, each record once.
 
-    FILE.jsonl gets the records, after those it has. FILE.csv gets measured training as runs, with
-    the columns of the published ones: launches of the same job become one row.
+    To a .jsonl file, records are appended. A .csv file gets training records as runs, with the
+    columns of the published ones: repeats of the same job become one row.
     """
-    from scalewise.measure.records import merge as join
-    from scalewise.measure.records import read_records
-    from scalewise.measure.rows import run_rows, write_csv
+    from scalewise.evidence.measured import run_rows, write_csv
+    from scalewise.records.files import merge as join
+    from scalewise.records.files import read_records
 
     if ending_of(output, (".jsonl", ".csv")) == ".csv":
         found = read_records(*paths, kind="train")

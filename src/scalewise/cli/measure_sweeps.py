@@ -1,4 +1,4 @@
-"""What sweeps of collectives and of kernels share: launch the ranks, and fetch the record."""
+"""Launch of sweeps over collectives and kernels, and their common options."""
 
 from __future__ import annotations
 
@@ -13,47 +13,46 @@ from scalewise.errors import InputError
 if TYPE_CHECKING:
     import msgspec
 
-    from scalewise.measure.job import Device
-    from scalewise.measure.records import Record
     from scalewise.measure.sweeps import Kind
+    from scalewise.records.files import Record
+    from scalewise.records.job import Device
 
 SWEEP_OPTIONS = (
-    click.option("--ranks", metavar="N", help="Processes at once. [all GPUs, or all cores]"),
-    click.option("--iters", default=20, show_default=True, help="Samples of each, at most."),
+    click.option("--ranks", metavar="N", help="Number of ranks. [all GPUs, or all cores]"),
+    click.option(
+        "--iters", default=20, show_default=True, metavar="N", help="Maximum samples of each point."
+    ),
     measure_options,
 )
 
 
 def sweep_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of sweeps to a command; where to run is one argument, `where`."""
+    """Add the options of sweeps to a command."""
     for option in reversed(SWEEP_OPTIONS):
         command = option(command)
     return command
 
 
-def place_of(where: Where, asked: str | None, *, least: int = 1) -> tuple[Device, int]:
-    """What a sweep runs on, and with how many ranks.
+def place_of(where: Where, asked: str | None, *, minimum: int = 1) -> tuple[Device, int]:
+    """Return the device and the number of ranks of a sweep.
 
     Args:
-        where: As typed.
-        asked: Ranks, as typed, if they were.
-        least: Ranks when nobody says, at least.
+        where: The options of the measurement.
+        asked: --ranks, or None.
+        minimum: Minimum of the default.
 
     Raises:
-        InputError: If there are not so many devices, or nobody has said how many.
+        InputError: If there are too few devices, or the number is unknown.
     """
     from scalewise.measure.launch import check_room
     from scalewise.units import parse_count
 
     device, count = where.devices()
     if asked is None and count is None:
-        raise InputError(
-            "how many ranks a node takes is not known here",
-            hint="say --ranks-per-node, or --ranks",
-        )
-    ranks = parse_count(asked) if asked is not None else max(count or 1, least)
+        raise InputError("--slurm needs --ranks or --ranks-per-node", hint="add --ranks-per-node 8")
+    ranks = parse_count(asked) if asked is not None else max(count or 1, minimum)
     if ranks < 1:
-        raise InputError(f"--ranks {ranks} must be at least 1", hint="leave it out")
+        raise InputError(f"--ranks {ranks} must be at least 1", hint="--ranks 1")
     if not where.on_slurm:
         check_room(device, ranks, count or 1, f"--ranks {ranks}")
     return device, ranks
@@ -62,17 +61,17 @@ def place_of(where: Where, asked: str | None, *, least: int = 1) -> tuple[Device
 def take(
     what: Kind, plan: msgspec.Struct, where: Where, *, device: Device, ranks: int
 ) -> tuple[Record, str]:
-    """Run a sweep on the devices that are here, or on a cluster.
+    """Run a sweep on this machine or on Slurm.
 
     Args:
-        what: Which kind.
-        plan: What to time.
-        where: Where, how long, and where the record goes.
+        what: Kind of the sweep.
+        plan: Points to time.
+        where: The options of the measurement.
         device: See `place_of`.
         ranks: See `place_of`.
 
     Returns:
-        The record that was written, and the file it is in.
+        The new record, and its file.
 
     Raises:
         LaunchError: If a rank fails.
@@ -80,11 +79,11 @@ def take(
     import msgspec
 
     from scalewise.measure.machine import idle_warnings
-    from scalewise.measure.records import new_id, read_records
-    from scalewise.measure.sweeps import SweepLauncher, SweepOrder
+    from scalewise.measure.sweeps import SweepLauncher, SweepSpec
+    from scalewise.records.files import new_id, read_records
 
     file = where.file(what)
-    order = SweepOrder(
+    spec = SweepSpec(
         what=what,
         plan=msgspec.to_builtins(plan),
         processes=ranks,
@@ -96,12 +95,12 @@ def take(
         warnings=[] if where.on_slurm else list(idle_warnings()),
     )
     if where.on_slurm:
-        made, _, problem = where.run_on_slurm([order])
+        made, _, problem = where.run_on_slurm([spec])
         if problem is not None:
             raise problem
     else:
         click.echo(f"{what}s on {ranks} x {device} ...", err=True)
-        SweepLauncher(timeout=where.launch_seconds(), logs=file.parent / "logs").run(order)
-        made = {order.id}
+        SweepLauncher(timeout=where.launch_seconds(), logs=file.parent / "logs").run(spec)
+        made = {spec.id}
     found = read_records(file, kind=what).records
     return next(record for record in found if record.id in made), str(file)

@@ -1,11 +1,10 @@
-"""`scalewise measure train`: how fast does a model really train here, split this way or that?
+"""`scalewise measure train`: step times of a model under one or several strategies.
 
     scalewise measure train llama-2-7b --strategy fsdp8-mb2 --steps 60
-    scalewise measure train tiny --sweep strategy=ddp2,fsdp2,tp2,pp2 --launches 3
+    scalewise measure train tiny --sweep strategy=ddp2,fsdp2,tp2,pp2 --repeats 3
 
-One launch per point and repetition, by torchrun here or by Slurm elsewhere. Repetitions go round
-all points rather than staying with one, so that a machine that gets slower does not make one
-strategy look slow.
+One launch per point and repeat, by torchrun or by Slurm. Each repeat goes through all points before
+the next begins, so that a machine that slows down over time slows all strategies alike.
 """
 
 from __future__ import annotations
@@ -21,57 +20,72 @@ from scalewise.cli.measure_options import Problem, Where, measure_options
 from scalewise.errors import InputError, ScalewiseError, did_you_mean
 
 if TYPE_CHECKING:
-    from scalewise.measure.job import Device, TrainJob
-    from scalewise.measure.metrics import Summary
-    from scalewise.measure.order import Order
+    from scalewise.measure.launch_spec import LaunchSpec
+    from scalewise.records.job import Device, TrainJob
+    from scalewise.records.metrics import Summary
 
 AXES = ("model", "strategy", "seq", "batch", "precision", "compile")
-"""What --sweep can vary."""
+"""Options that --sweep can vary."""
 
 GPU_SEQUENCE, CPU_SEQUENCE = 4096, 256
-"""Tokens per sequence when nobody says: as everywhere, or what a laptop can bear."""
+"""Default sequence lengths, tokens."""
 
 TRACE_STEPS = 3
-"""Steps under the profiler with --trace."""
+"""Profiled steps with --trace."""
 
 FAILED = 1
 
 
-@click.command(short_help="Train for a few steps, and time them.")
+@click.command(short_help="Time training steps of a model.")
 @click.argument("model")
-@click.option("--strategy", metavar="S", help="For example fsdp8-mb2. [all GPUs, or one CPU rank]")
-@click.option("--sweep", multiple=True, metavar="X=A,B", help="Vary X; may be repeated.")
-@click.option("--steps", default=30, show_default=True, help="Optimizer steps of a launch.")
-@click.option("--warmup", type=int, metavar="N", help="First steps not counted. [a quarter, <= 10]")
-@click.option("--launches", default=1, show_default=True, help="How often to start afresh.")
-@click.option("--seq", metavar="N", help="Tokens per sequence. [4096 on GPUs, 256 on CPUs]")
-@click.option("--batch", metavar="N", help="Sequences per step. [the smallest that fits]")
-@click.option("--precision", metavar="P", help="bf16 or fp32. [bf16 on GPUs, fp32 on CPUs]")
-@click.option("--compile", "compiled", is_flag=True, help="Put blocks through torch.compile.")
-@click.option("--trace", is_flag=True, help="Profile further steps: exposed communication.")
-@click.option("--text", metavar="FILE", help="Train on the bytes of a file. [synthetic tokens]")
+@click.option(
+    "--strategy", metavar="S", help="Strategy, such as fsdp8-mb2. [fsdp on all GPUs; CPUs: ddp1]"
+)
+@click.option(
+    "--sweep",
+    multiple=True,
+    metavar="X=A,B",
+    help=f"Values of an option to vary ({', '.join(AXES)}); repeatable.",
+)
+@click.option(
+    "--steps", default=30, show_default=True, metavar="N", help="Optimizer steps per repeat."
+)
+@click.option(
+    "--warmup", type=int, metavar="N", help="Warm-up steps, not counted. [a quarter, <= 10]"
+)
+@click.option("--repeats", default=1, show_default=True, metavar="N", help="Repeats of each point.")
+@click.option("--seq", metavar="N", help="Sequence length, tokens. [4096; CPUs: 256]")
+@click.option("--batch", metavar="N", help="Global batch, sequences. [one step of micro-batches]")
+@click.option("--precision", metavar="P", help="Precision: bf16 or fp32. [bf16; CPUs: fp32]")
+@click.option("--compile", "compiled", is_flag=True, help="Compile blocks with torch.compile.")
+@click.option(
+    "--trace", is_flag=True, help=f"Profile {TRACE_STEPS} more steps for exposed communication."
+)
+@click.option(
+    "--text", metavar="FILE", help="Text file to train on, byte by byte. [synthetic tokens]"
+)
 @measure_options
-def train(*, where: Where, launches: int, **flags: Any) -> int:
-    """Train MODEL for a few steps, as a strategy says, and time every step.
+def train(*, where: Where, repeats: int, **flags: Any) -> int:
+    """Train MODEL for a few steps under a strategy, and time every step.
 
-    Runs on the GPUs of this machine (NCCL), or on its CPUs (Gloo), one process per device.
-    Every launch becomes a record with all samples; the table shows medians without warm-up.
+    Runs on the GPUs of this machine (NCCL), or on its CPUs (Gloo), one process per GPU or CPU rank.
+    Every repeat writes a record with all samples; the table has medians without warm-up.
     """
     from scalewise.cli.common import show, to_json
     from scalewise.measure.launch import check_room
 
     device, count = where.devices()
-    # On a cluster all ranks that were asked for, here one core where there is no GPU.
+    # On Slurm all ranks of the nodes, on this machine all GPUs or one core.
     kind = "fsdp" if device == "cuda" else "ddp"
     ranks = count if where.on_slurm or device == "cuda" else 1
     points = list(points_of(flags, device, None if ranks is None else f"{kind}{ranks}"))
-    if launches < 1:
-        raise InputError(f"--launches {launches} must be at least 1", hint="leave it out for one")
+    if repeats < 1:
+        raise InputError(f"--repeats {repeats} must be at least 1", hint="--repeats 1")
     if not where.on_slurm:
         for job in points:
             check_room(device, job.ranks, count or 1, f"strategy {job.strategy}")
     file = str(where.file("train"))
-    wanted = orders_of(points, where, file, device=device, launches=launches)
+    wanted = launch_specs(points, where, file, device=device, repeats=repeats)
     made, failures, problem = (
         where.run_on_slurm(list(wanted)) if where.on_slurm else measure_all(wanted, where)
     )
@@ -79,7 +93,7 @@ def train(*, where: Where, launches: int, **flags: Any) -> int:
     if where.as_json:
         click.echo(to_json({"summaries": summaries, "failures": failures, "records": file}))
     else:
-        from scalewise.report.measured import print_summaries
+        from scalewise.report.measure_table import print_summaries
 
         show(lambda out: print_summaries(summaries, failures, file, out))
     if problem is not None:
@@ -88,24 +102,24 @@ def train(*, where: Where, launches: int, **flags: Any) -> int:
 
 
 def points_of(flags: dict[str, Any], device: Device, default: str | None) -> Iterator[TrainJob]:
-    """Every job that was asked for, checked.
+    """Yield every job of the flags, checked.
 
     Args:
-        flags: As typed.
-        device: Where they will run.
-        default: The strategy when nobody says; None where it cannot be told.
+        flags: Values of the options by name.
+        device: Kind of device.
+        default: Strategy without --strategy; None if the number of ranks is unknown.
 
     Raises:
-        InputError: If one of them cannot run, before any is started.
+        InputError: If a job cannot run.
     """
-    from scalewise.measure.job import check_job
+    from scalewise.measure.check import check_job
 
     axes = axes_of(flags["sweep"])
     for name in ("strategy", "seq", "batch", "precision"):
         if name in axes and flags[name] is not None:
             raise InputError(
                 f"--{name} {flags[name]} and --sweep {name}= exclude each other",
-                hint="keep one of the two",
+                hint=f"leave --{name} out",
             )
     for values in product(*axes.values()):
         asked = {
@@ -122,21 +136,24 @@ def points_of(flags: dict[str, Any], device: Device, default: str | None) -> Ite
 
 
 def axes_of(sweep: Sequence[str]) -> dict[str, list[str]]:
-    """Read "strategy=ddp2,fsdp2" and the like.
+    """Return the values of --sweep by option, from texts such as "strategy=ddp2,fsdp2".
 
     Raises:
-        InputError: If a word is not understood.
+        InputError: If an option is unknown or repeated, or has no values.
     """
     axes: dict[str, list[str]] = {}
     for text in sweep:
         name, _, values = text.partition("=")
         if name not in AXES:
-            raise InputError(f"--sweep cannot vary {name[:40]!r}", hint=did_you_mean(name, AXES))
+            raise InputError(
+                f"--sweep {text[:60]}: unknown option {name[:40]}", hint=did_you_mean(name, AXES)
+            )
         listed = [value.strip() for value in values.split(",") if value.strip()]
         if not listed or name in axes:
             raise InputError(
-                f"--sweep {text[:60]!r} " + ("comes twice" if name in axes else "has no values"),
-                hint="for example --sweep strategy=ddp2,fsdp2",
+                f"--sweep {text[:60]}: "
+                + (f"{name} is given twice" if name in axes else "no values"),
+                hint="--sweep strategy=ddp2,fsdp2",
             )
         axes[name] = listed
     return axes
@@ -145,10 +162,10 @@ def axes_of(sweep: Sequence[str]) -> dict[str, list[str]]:
 def job_from(
     asked: dict[str, Any], flags: dict[str, Any], device: Device, default: str | None
 ) -> TrainJob:
-    """One job, with everything that was not said chosen."""
-    from scalewise.cli.inputs import FILL
-    from scalewise.measure.job import TrainJob, check_precision
+    """Return one job, with defaults for everything that was not given."""
+    from scalewise.ask.resolve import FILL
     from scalewise.model import load_model
+    from scalewise.records.job import TrainJob, check_precision
     from scalewise.strategy import parse_strategy
     from scalewise.units import parse
 
@@ -156,16 +173,19 @@ def job_from(
     chosen = asked["strategy"] or default
     if chosen is None:
         raise InputError(
-            "how many ranks a node takes is not known here",
-            hint="say --strategy, for example fsdp128-mb2, or --ranks-per-node",
+            "--slurm needs --strategy or --ranks-per-node",
+            hint="add --strategy fsdp128-mb2, or --ranks-per-node 8",
         )
     strategy = parse_strategy(chosen)
     per_step = strategy.micro_batch * strategy.data_parallel
-    micro_steps = strategy.accumulation or (FILL * strategy.pp if strategy.pp > 1 else 1)
+    num_microbatches = strategy.num_microbatches or (FILL * strategy.pp if strategy.pp > 1 else 1)
     batch = asked["batch"]
-    sequence = asked["seq"]
+    seq_len = asked["seq"]
     if asked["compile"].lower() not in ("true", "false"):
-        raise InputError(f"compile = {asked['compile']!r} is neither true nor false")
+        raise InputError(
+            f"--sweep compile={asked['compile']}: must be true or false",
+            hint="--sweep compile=true,false",
+        )
     compiled = asked["compile"].lower() == "true" or strategy.compiled is True
     steps: int = flags["steps"]
     warmup = flags["warmup"]
@@ -174,47 +194,47 @@ def job_from(
     return TrainJob(
         model=model,
         strategy=strategy,
-        sequence=int(parse(sequence, "count")) if sequence else min(
+        seq_len=int(parse(seq_len, "count")) if seq_len else min(
             longest, GPU_SEQUENCE if on_gpu else CPU_SEQUENCE),
-        global_batch=int(parse(batch, "count")) if batch else per_step * micro_steps,
+        global_batch=int(parse(batch, "count")) if batch else per_step * num_microbatches,
         precision=check_precision(asked["precision"] or strategy.precision
                                   or ("bf16" if on_gpu else "fp32")),
         steps=steps,
-        # A single step is its own warm-up, but it is what was asked for.
+        # A run of one step has no warm-up.
         warmup=max(0, min(10, max(1, steps // 4), steps - 1)) if warmup is None else warmup,
         trace_steps=TRACE_STEPS if flags["trace"] else 0,
         compile=compiled,
-        # Ranks may run in another folder than the one in which this was typed.
+        # Ranks may run in another folder than this command.
         text=None if flags["text"] is None else str(Path(flags["text"]).expanduser().absolute()),
     )  # fmt: skip
 
 
-def orders_of(
-    points: Sequence[TrainJob], where: Where, records: str, *, device: Device, launches: int
-) -> Iterator[Order]:
-    """One order for each point and repetition, going round; each looks at the machine when asked.
+def launch_specs(
+    points: Sequence[TrainJob], where: Where, records: str, *, device: Device, repeats: int
+) -> Iterator[LaunchSpec]:
+    """Yield one launch per repeat and point; each checks that the machine is idle.
 
     Args:
-        points: What to train.
-        where: With how many threads, and on what.
-        records: The file for the records.
+        points: Jobs to train.
+        where: The options of the measurement.
+        records: File for the records.
         device: Kind of device.
-        launches: Repetitions.
+        repeats: Repeats of each point.
     """
+    from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
     from scalewise.measure.machine import idle_warnings
-    from scalewise.measure.order import Order, Planned
-    from scalewise.measure.records import new_id
+    from scalewise.records.files import new_id
 
     accelerator = where.accelerator()
-    total = launches * len(points)
-    for number, (launch, job) in enumerate(product(range(1, launches + 1), points), start=1):
+    total = repeats * len(points)
+    for number, (repeat, job) in enumerate(product(range(1, repeats + 1), points), start=1):
         warnings: list[str] = []
         if not where.on_slurm:
-            what = f"{job.model.name} {job.strategy}, launch {launch}"
+            what = f"{job.model.name} {job.strategy}, repeat {repeat}"
             click.echo(f"{number} of {total}: {what} ...", err=True)
             warnings = list(idle_warnings())
-        yield Order(
-            planned=[Planned(job=job, id=new_id(), launch=launch, warnings=warnings)],
+        yield LaunchSpec(
+            planned=[PlannedJob(job=job, id=new_id(), launch=repeat, warnings=warnings)],
             records=records,
             device=device,
             accelerator=accelerator,
@@ -222,12 +242,11 @@ def orders_of(
         )
 
 
-def measure_all(orders: Iterable[Order], where: Where) -> tuple[set[str], list[str], Problem]:
-    """Launch one order after the other on this machine.
+def measure_all(specs: Iterable[LaunchSpec], where: Where) -> tuple[set[str], list[str], Problem]:
+    """Run the launches one after the other on this machine.
 
     Returns:
-        Ids of the records that were written, a sentence for each launch that failed, and nothing
-        further to raise.
+        Ids of the records, a message for each failed launch, and no error to raise.
 
     Raises:
         LaunchError: If the only launch failed.
@@ -237,14 +256,14 @@ def measure_all(orders: Iterable[Order], where: Where) -> tuple[set[str], list[s
     made: set[str] = set()
     failed: list[tuple[str, ScalewiseError]] = []
     seconds = where.launch_seconds()
-    for order in orders:
+    for spec in specs:
         try:
-            LocalLauncher(timeout=seconds, logs=Path(order.records).parent / "logs").run(order)
+            LocalLauncher(timeout=seconds, logs=Path(spec.records).parent / "logs").run(spec)
         except ScalewiseError as error:
-            (planned,) = order.planned
-            failed.append((f"{planned.job.strategy}, launch {planned.launch}", error))
+            (planned,) = spec.planned
+            failed.append((f"{planned.job.strategy}, repeat {planned.launch}", error))
         else:
-            made.update(order.ids)
+            made.update(spec.ids)
     if len(failed) == 1 and not made:
         raise failed[0][1]
     failures = [
@@ -254,11 +273,11 @@ def measure_all(orders: Iterable[Order], where: Where) -> tuple[set[str], list[s
 
 
 def summaries_of(records: str, made: set[str]) -> list[Summary]:
-    """Summaries of the records that were just written, in the order of their points."""
-    from scalewise.measure.metrics import by_job, summarise
-    from scalewise.measure.records import read_records
+    """Return summaries of the new records, in the order of their points."""
+    from scalewise.records.files import read_records
+    from scalewise.records.metrics import by_job, summarize
 
     if not made:
         return []
     mine = [record for record in read_records(records, kind="train").records if record.id in made]
-    return [summarise(launches) for launches in by_job(mine)]
+    return [summarize(repeats) for repeats in by_job(mine)]

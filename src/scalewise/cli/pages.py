@@ -1,8 +1,7 @@
-"""How is a thing of the catalog laid out in a terminal? Lists of many, sections of one.
+"""Terminal layout of catalog entries: tables of many, sections of one.
 
 draw_list(("model", "params"), rows)(console)
 draw_pairs(console, "Shape", [("layers", "32"), ("hidden", "4096")])
-
 """
 
 from __future__ import annotations
@@ -14,22 +13,19 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 GAP = 2
-LEAST_SOURCE = 12
-"""Columns below which a source says nothing and is left to the page of the thing."""
+MIN_SOURCE = 12
+"""Minimum columns for a source; with fewer, the column is left out."""
 
 
 def draw_list(
     heads: tuple[str, ...], rows: Sequence[tuple[str, ...]], caption: str = ""
 ) -> Callable[[Console], None]:
-    """Lay out rows under heads: numbers to the right, and the last column as far as it fits.
+    """Return a function that draws a table: numbers right-aligned, the last column truncated.
 
     Args:
         heads: Names of the columns.
-        rows: One text for each column.
-        caption: A line above the table, for units.
-
-    Returns:
-        What draws the table on a console.
+        rows: One text per column.
+        caption: Line above the table, for units.
     """
 
     def draw(out: Console) -> None:
@@ -39,11 +35,9 @@ def draw_list(
         columns = list(zip(heads, *rows, strict=True))
         widths = [max(map(len, column)) for column in columns]
         room = out.width - sum(width + GAP for width in widths[:-1])
-        kept = len(columns) if room >= LEAST_SOURCE else len(columns) - 1
-        # Better a column less than every column cut.
-        while (
-            kept > 2 and sum(widths[:kept]) + GAP * (kept - 1) > out.width and room < LEAST_SOURCE
-        ):
+        kept = len(columns) if room >= MIN_SOURCE else len(columns) - 1
+        # Leave columns out instead of truncating all of them.
+        while kept > 2 and sum(widths[:kept]) + GAP * (kept - 1) > out.width and room < MIN_SOURCE:
             kept -= 1
         table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold cyan")
         for place, (head, *cells) in enumerate(columns[:kept]):
@@ -60,13 +54,13 @@ def draw_list(
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text to one line of at most `width` characters."""
+    """Return a text as one line, truncated to `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 3].rstrip() + "..."
 
 
 def draw_heading(out: Console, text: str) -> None:
-    """Draw the first line of a page."""
+    """Draw the heading of an entry."""
     from rich.text import Text
 
     out.print(Text(text, style="bold"))
@@ -75,7 +69,7 @@ def draw_heading(out: Console, text: str) -> None:
 def draw_pairs(
     out: Console, heading: str, rows: Sequence[tuple[str, ...]], *, numbers: int = 0
 ) -> None:
-    """Draw a section of a page: a name, then `numbers` columns to the right, then text."""
+    """Draw a section: names, then `numbers` right-aligned columns, then text."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -93,7 +87,7 @@ def draw_pairs(
 
 
 def draw_source(out: Console, *texts: str, heading: str = "Source") -> None:
-    """Draw where the numbers of a page come from; nothing where that is not said."""
-    told = [" ".join(text.split()) for text in texts if text.strip()]
-    if told:
-        draw_pairs(out, heading, [(text,) for text in told])
+    """Draw the sources of the numbers; nothing without a source."""
+    lines = [" ".join(text.split()) for text in texts if text.strip()]
+    if lines:
+        draw_pairs(out, heading, [(text,) for text in lines])

@@ -1,4 +1,10 @@
-"""`scalewise search`: every strategy for a model, a cluster and a batch, ranked."""
+"""`scalewise search`: every strategy for a model, a cluster and a batch, ranked.
+
+    scalewise search gpt3-175b --on dgx-a100 --gpus 1024 --batch 1536 --seq 2048
+    scalewise search llama-3.1-70b --on dgx-h100 --gpus 64 --tp 8 --by cost -o search.html
+
+Exit code 0: something fits; 1: nothing does, and the nearest is shown; 2: wrong usage.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +14,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalewise.cli.common import light_numpy, plan_option, show, switch_options, to_json
+from scalewise.cli.common import (
+    FORMATS,
+    check_library,
+    ending_of,
+    light_numpy,
+    show,
+    to_json,
+    write,
+    write_bytes,
+)
+from scalewise.cli.options import question_options
+from scalewise.errors import InputError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from scalewise.ask.question import Question
+    from scalewise.ask.resolve import Inputs
     from scalewise.explore.search import Search
 
 PATIENCE = 1.0
 """Seconds after which progress is shown."""
-
-BATCH_PER_GPU = 2
-"""Sequences per accelerator and step when nobody gives a batch."""
 
 
 def _numbers(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Any:
@@ -30,10 +46,10 @@ def _numbers(ctx: click.Context, parameter: click.Parameter, text: str | None) -
     try:
         return tuple(int(word) for word in text.split(","))
     except ValueError:
-        from scalewise.errors import InputError
-
-        message = f"--{parameter.name} {text!r} is not a list of whole numbers"
-        raise InputError(message, hint="for example 1,2,4,8") from None
+        flag = parameter.opts[0]
+        raise InputError(
+            f"{flag} {text}: not a list of whole numbers", hint=f"for example {flag} 1,2,4,8"
+        ) from None
 
 
 def _words(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Any:
@@ -42,140 +58,131 @@ def _words(ctx: click.Context, parameter: click.Parameter, text: str | None) -> 
     return None if text is None else tuple(word.strip() for word in text.split(","))
 
 
-@click.command(short_help="Try every strategy and rank what can run.")
-@click.argument("model")
-@plan_option()
-@click.option("--on", required=True, metavar="CLUSTER", help="Cluster or accelerator, or a .toml.")
-@click.option("--gpus", metavar="N", help="Accelerators. [the cluster's]")
+@click.command(short_help="Estimate every strategy and rank what fits.")
+@question_options(leave=("strategy",))
 @click.option(
-    "--batch", metavar="N", help=f"Sequences per step; never changed. [{BATCH_PER_GPU} per GPU]"
+    "--top", type=click.IntRange(1, 1000), default=10, show_default=True, help="Rows to list."
 )
-@click.option("--seq", metavar="N", help="Tokens per sequence. [4096]")
-@click.option("--precision", metavar="P", help="bf16, fp16, fp8, mxfp8 or nvfp4. [bf16]")
-@click.option("--stack", metavar="NAME", help="Software, see `scalewise stacks`.")
-@switch_options
-@click.option("--by", default="time", show_default=True, help="time, tokens, cost, energy, memory.")
-@click.option("--top", type=click.IntRange(1, 1000), default=10, show_default=True)
-@click.option("--pareto", callback=_words, help="Objectives of a front: time,energy,memory.")
-@click.option("--tp", callback=_numbers, help="Allowed tensor-parallel degrees: 1,2,4,8.")
-@click.option("--pp", callback=_numbers, help="Allowed pipeline stages.")
-@click.option("--cp", callback=_numbers, help="Allowed context-parallel degrees.")
-@click.option("--micro-batch", "micro_batch", callback=_numbers, help="Allowed micro batches.")
-@click.option("--sharding", callback=_words, help="Allowed: ddp,zero1,zero2,zero3.")
-@click.option("--recompute", callback=_words, help="Allowed: none,selective,full.")
+@click.option(
+    "--pareto", callback=_words, metavar="O,...", help="Pareto front: time,energy,memory,cost."
+)
+@click.option("--tp", callback=_numbers, metavar="N,...", help="Tensor-parallel degrees to try.")
+@click.option("--pp", callback=_numbers, metavar="N,...", help="Pipeline stages to try.")
+@click.option("--cp", callback=_numbers, metavar="N,...", help="Context-parallel degrees to try.")
+@click.option("--micro-batch", callback=_numbers, metavar="N,...", help="Micro-batch sizes to try.")
+@click.option(
+    "--sharding", callback=_words, metavar="W,...", help="Sharding to try: ddp,zero1,zero2,zero3."
+)
+@click.option(
+    "--recompute", callback=_words, metavar="W,...", help="Recompute to try: none,selective,full."
+)
 @click.option(
     "--schedule",
     callback=_words,
-    help="Allowed: gpipe,1f1b,interleaved,zbh1,zbv. [those of the stack]",
+    metavar="W,...",
+    help="Schedules to try: gpipe,1f1b,interleaved,zbh1,zbv. [those of the stack]",
 )
 @click.option(
     "--max-tp-within-domain/--tp-anywhere",
     "tp_within_domain",
     default=True,
-    help="Whether tensor parallelism stays in its scale-up domain. [it does]",
+    help="Tensor parallelism within the scale-up domain only, or anywhere. [within]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Counts and full estimates as JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="The ranking as CSV.")
-@click.option("-o", "--output", metavar="FILE", help=".html, .svg, .png, .csv, .json, .parquet.")
+@click.option("--json", "as_json", is_flag=True, help="Print counts and full estimates as JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print the ranking as CSV.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Output file: .html, .svg, .png, .csv, .json or .parquet.",
+)
 def search(
     *,
-    model: str,
-    on: str,
-    by: str,
+    question: Question,
     top: int,
     pareto: tuple[str, ...] | None,
     as_json: bool,
     as_csv: bool,
     output: str | None,
-    gpus: str | None,
-    batch: str | None,
-    seq: str | None,
-    precision: str | None,
-    stack: str | None,
-    tokens: str | None,
-    power_cap: str | None,
-    algorithm: str | None,
-    protocol: str | None,
-    sets: tuple[str, ...],
     **limits: Any,
-) -> None:
-    """Try every strategy and rank what can run.
+) -> int:
+    """Estimate every strategy and rank what fits.
 
     Exit code 1 if nothing fits; then the nearest strategy is shown. Ctrl-C gives the best so far.
     """
-    light_numpy()
-    from scalewise.cli.common import FORMATS, check_library, ending_of
-    from scalewise.cli.inputs import ask
-    from scalewise.cli.search_files import save
-    from scalewise.errors import InputError
-    from scalewise.explore.search import search as search_all
-    from scalewise.explore.space import Limits
-
     ending = ending_of(output, FORMATS)
     check_library(ending)
     if as_json and as_csv:
         raise InputError("--json and --csv exclude each other", hint="keep one of the two")
-    question = ask(
-        model,
-        on,
-        gpus=gpus,
-        seq=seq,
-        batch=batch,
-        precision=precision,
-        stack=stack,
-        tokens=tokens,
-        power_cap=power_cap,
-        algorithm=algorithm,
-        protocol=protocol,
-        sets=sets,
-        batch_per_gpu=BATCH_PER_GPU,
-    )
+    light_numpy()
+    from scalewise.ask.resolve import inputs
+    from scalewise.explore.search import search as search_all
+    from scalewise.explore.space import Limits
+
+    asked = inputs(question)
     bar = _Bar()
     found = search_all(
-        question.model,
-        question.cluster,
-        question.workload,
+        asked.model,
+        asked.cluster,
+        asked.workload,
         limits=Limits(**limits),
-        by=by,
+        by=question.by,
         top=top,
         pareto=pareto or (),
-        stack=question.stack,
-        by_mesh=ending == ".html",
+        stack=asked.stack,
+        best_by_tp_pp=ending == ".html",
+        fit=asked.fit,
         progress=bar,
     )
     bar.close()
     if output and ending:
-        save(found, output, ending, chosen=question.chosen)
+        _save(found, output, ending, asked)
     if as_json:
-        click.echo(to_json(as_dict(found, question.chosen)))
+        click.echo(to_json(as_dict(found, asked)))
     elif as_csv:
-        from scalewise.report.ranking_data import ranking_csv
+        from scalewise.report.search_files import search_file
 
-        click.echo(ranking_csv(found), nl=False)
+        click.echo(search_file(found, ".csv"), nl=False)
     else:
-        from scalewise.report.ranking import print_search
+        from scalewise.report.search_table import print_search
 
-        show(lambda console: print_search(found, console, chosen=question.chosen))
-    if found.best is None:
-        raise click.exceptions.Exit(1)
+        show(
+            lambda console: print_search(
+                found, console, defaults=asked.defaults, changes=asked.changes, notes=asked.notes
+            )
+        )
+    return 0 if found.best is not None else 1
+
+
+def _save(found: Search, path: str, ending: str, asked: Inputs) -> None:
+    """Write a file; where no strategy fits there is no picture, which the terminal explains."""
+    from scalewise.report.search_files import search_file
+
+    if ending == ".json":
+        write(path, to_json(as_dict(found, asked)) + "\n")
+    elif ending in (".svg", ".png") and found.best is None:
+        click.echo(f"no strategy fits: nothing to draw in {path}", err=True)
+    else:
+        defaults = [str(each) for each in asked.defaults]
+        write_bytes(path, search_file(found, ending, defaults=defaults))
 
 
 class _Bar:
-    """Shows on stderr how far a search is, once it takes longer than people like to wait."""
+    """Progress of a search on stderr, once it takes longer than `PATIENCE`."""
 
     def __init__(self) -> None:
         self.start = self.said = time.monotonic()
         self.drawn: Progress | None = None
         self.task: TaskID | None = None
 
-    def __call__(self, examined: int, size: int) -> None:
+    def __call__(self, evaluated: int, size: int) -> None:
         now = time.monotonic()
         if now - self.start < PATIENCE:
             return
         if not sys.stderr.isatty():
             if now - self.said > PATIENCE:
                 self.said = now
-                text = f"{examined:,} of {size:,} strategies tried (Ctrl-C keeps the best)"
+                text = f"{evaluated:,} of {size:,} strategies evaluated (Ctrl-C keeps the best)"
                 click.echo(text, err=True)
             return
         if self.drawn is None:
@@ -186,20 +193,20 @@ class _Bar:
             self.drawn.start()
             self.task = self.drawn.add_task("strategies (Ctrl-C keeps the best)", total=size)
         if self.task is not None:
-            self.drawn.update(self.task, completed=examined)
+            self.drawn.update(self.task, completed=evaluated)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self.drawn is not None:
             self.drawn.stop()
 
 
-def as_dict(found: Search, chosen: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A search as plain types.
+def as_dict(found: Search, asked: Inputs) -> dict[str, Any]:
+    """Return a search as plain types.
 
     Args:
-        found: What was found.
-        chosen: What was chosen for the user.
+        found: The result.
+        asked: What was asked.
     """
     from scalewise._version import __version__
 
@@ -209,7 +216,8 @@ def as_dict(found: Search, chosen: tuple[str, ...] = ()) -> dict[str, Any]:
     return {
         "version": __version__,
         "by": found.by,
-        "examined": found.examined,
+        "fit": asked.fit,
+        "evaluated": found.evaluated,
         "feasible": found.feasible,
         "infeasible": found.infeasible,
         "interrupted": found.interrupted,
@@ -217,8 +225,10 @@ def as_dict(found: Search, chosen: tuple[str, ...] = ()) -> dict[str, Any]:
         "why": found.why(),
         "best": plain(found.best),
         "simplest": plain(found.simplest),
+        "safest": plain(found.safest),
         "strategies": [plain(e) for e in found.strategies],
         "pareto": [plain(e) for e in found.pareto],
         "nearest": plain(found.nearest),
-        "chosen": list(chosen),
+        "defaults": [str(each) for each in asked.defaults],
+        "changes": list(asked.changes),
     }

@@ -1,11 +1,11 @@
-"""`scalewise study run | new | list | show`: a question over many points, answered by a report.
+"""`scalewise study run | new | list | show`: experiments over many points, with a report.
 
     scalewise study run hardware-scaling-trends -o report/
     scalewise study new my-cluster.toml
     scalewise study run my-cluster.toml --jobs 2 --overlay our-runs.csv
     scalewise study list
 
-Exit code 0: every experiment has points; 1: one has none that can run; 2: wrong usage.
+Exit code 0: every experiment has points; 1: an experiment has none that fits; 2: wrong usage.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from scalewise.cli.sweeping import Runner
 
 STORE = "points.db"
-"""Of a report, unless another is named: inside its folder, so that running it again resumes."""
+"""Default store of a report, inside its folder, so that a second run resumes the first."""
 
 
-@click.group(short_help="Answer a question over many points, with a report.")
+@click.group(short_help="Run experiments over many points; write a report.")
 def study() -> None:
-    """Answer a question over many points: a table, figures and verdicts from one file."""
+    """Run experiments over many points: tables, figures and verdicts from one TOML file."""
 
 
 def _store_inside(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep points beside the report where no other store is named."""
+    """Set the default of --store to a file in the report's folder."""
 
     @functools.wraps(command)
     def stored(**given: Any) -> Any:
@@ -46,19 +46,19 @@ def _store_inside(command: Callable[..., Any]) -> Callable[..., Any]:
     return stored
 
 
-@study.command("run", short_help="Answer a study and write its report.")
+@study.command("run", short_help="Run a study and write its report.")
 @click.argument("name", metavar="NAME|FILE")
 @click.option(
-    "-o", "--output", metavar="FOLDER", default="report", show_default=True, help="Where to."
+    "-o", "--output", metavar="FOLDER", default="report", show_default=True, help="Output folder."
 )
 @click.option(
     "--overlay",
     "overlays",
     metavar="FILE",
     multiple=True,
-    help="Measured runs or collectives (CSV, columns of the shipped ones); repeatable.",
+    help="CSV of measured runs or collectives to overlay in figures; repeatable.",
 )
-@click.option("--small", is_flag=True, help="Only the ends of every axis: a quick look.")
+@click.option("--quick", is_flag=True, help="Run only the first and last value of every axis.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
 @_store_inside
 @sweep_options
@@ -67,15 +67,15 @@ def run_command(
     name: str,
     output: str,
     overlays: tuple[str, ...],
-    small: bool,
+    quick: bool,
     as_json: bool,
     runner: Runner,
 ) -> int:
-    """Answer the study NAME (see `scalewise study list`) or FILE, and write its report.
+    """Run the study NAME (see `scalewise study list`) or FILE, and write its report.
 
-    The folder gets index.html (one page, offline), points.csv, points.parquet, verdicts.json,
-    study.toml, and each figure as SVG and PNG. Points are kept in points.db there (or --store):
-    a study that was stopped goes on where it was.
+    The folder gets index.html (works offline), points.csv, points.parquet, verdicts.json,
+    study.toml, and each figure as SVG and PNG. Points are cached in points.db there (or --store):
+    a stopped study is resumed.
     """
     light_numpy()
     from scalewise.report.study_report import (
@@ -93,43 +93,46 @@ def run_command(
     check_libraries()
     asked = load_study(name)
     runs = read_overlays(overlays)
-    if small:
+    if quick:
         asked = reduced(asked)
     answer = run_study(asked, runner)
     figures = sum(len(each.figures) for each in asked.experiments)
     click.echo(f"drawing {figures} figure{'s' if figures != 1 else ''} ...", err=True)
-    files = write_report(answer, output, runs=runs, command=_command(name, overlays, small=small))
+    files = write_report(answer, output, runs=runs, command=_command(name, overlays, quick=quick))
     if as_json:
         put(None, to_json(verdict_records(answer)))
     else:
         show(lambda out: print_verdicts(answer, out))
-    click.echo(f"wrote {files[0]} and {len(files) - 1} files beside it", err=True)
+    click.echo(f"wrote {files[0]} and {len(files) - 1} more files", err=True)
     for each in answer.empty:
-        click.echo(f"experiment {each}: no point can run", err=True)
+        click.echo(f"experiment {each}: no point fits", err=True)
     for phrase in undrawn(answer):
         click.echo(phrase, err=True)
     return 1 if answer.empty else 0
 
 
-@study.command("new", short_help="Write a commented study file to fill in.")
+@study.command("new", short_help="Write a commented study file to edit.")
 @click.argument("path", metavar="FILE")
-@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 def new_command(path: str, *, force: bool) -> None:
-    """Write a study file in which every key is explained; it runs as it is."""
+    """Write a study file with a comment on every key; it runs as written."""
     from scalewise.study.template import new_study
 
     target = Path(path).expanduser()
     if target.suffix != ".toml":
-        raise InputError(f"{path!r} does not end in .toml", hint=f"write {target.stem}.toml")
+        raise InputError(
+            f"FILE {path}: unsupported file type {target.suffix or '(none)'}",
+            hint=f"scalewise study new {target.stem}.toml",
+        )
     if target.exists() and not force:
-        raise InputError(f"{target} exists", hint="add --force to replace it")
+        raise InputError(f"FILE {target} exists", hint="add --force to overwrite it")
     target.write_text(new_study(target.stem), encoding="utf-8")
-    click.echo(f"wrote {target}: fill it in, then `scalewise study run {target}`", err=True)
+    click.echo(f"wrote {target}: edit it, then `scalewise study run {target}`", err=True)
 
 
-@study.command("list", short_help="List the studies that come with scalewise.")
+@study.command("list", short_help="List the shipped studies.")
 def list_command() -> None:
-    """List the studies by name."""
+    """List the shipped studies: name, number of experiments, title."""
     from scalewise.cli.pages import draw_list
     from scalewise.study.files import load_study, shipped
 
@@ -140,11 +143,11 @@ def list_command() -> None:
     show(draw_list(("study", "experiments", "title"), rows))
 
 
-@study.command("show", short_help="Show what a study asks.")
+@study.command("show", short_help="Show the experiments and claims of a study.")
 @click.argument("name", metavar="NAME|FILE")
-@click.option("--toml", "as_toml", is_flag=True, help="Print the file itself.")
+@click.option("--toml", "as_toml", is_flag=True, help="Print the study file.")
 def show_command(name: str, *, as_toml: bool) -> None:
-    """Show the experiments of a study, how many points each asks for, and its claims."""
+    """Show the experiments of a study, their numbers of points, and its claims."""
     light_numpy()
     from scalewise.report.study_tables import print_study
     from scalewise.study.files import load_study
@@ -156,11 +159,11 @@ def show_command(name: str, *, as_toml: bool) -> None:
         show(lambda out: print_study(asked, out))
 
 
-def _command(name: str, overlays: tuple[str, ...], *, small: bool) -> str:
-    """What a reader types to get the same page."""
+def _command(name: str, overlays: tuple[str, ...], *, quick: bool) -> str:
+    """Return the command that writes the same report."""
     words = ["scalewise", "study", "run", name, "-o", "report/"]
     for each in overlays:
         words += ["--overlay", each]
-    if small:
-        words.append("--small")
+    if quick:
+        words.append("--quick")
     return " ".join(map(shlex.quote, words))

@@ -1,12 +1,11 @@
-"""How does a command compute many points? On the cores, the store and the cluster its flags name.
+"""Options of sweeps over many points: processes, store and Slurm.
 
     @click.command()
     @sweep_options
     def scale(*, runner: Runner, ...):
-        for index, priced in runner(tasks, price, Priced): ...
+        for index, result in runner(tasks, evaluate, PointResult): ...
 
-`sweep_options` adds the flags and turns them into `runner`, so that commands know nothing of them.
-Progress goes to stderr, and only once people begin to wait.
+`sweep_options` adds the flags; the command gets them as one `runner`. Progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 PATIENCE = 1.0
-"""Seconds after which a progress bar appears."""
+"""Delay of the progress bar, seconds."""
 
 LINE_SECONDS = 10.0
-"""Seconds between lines of progress where stderr is no terminal."""
+"""Interval between lines of progress if stderr is not a terminal, seconds."""
 
 NODES = 8
-"""Jobs at a time on a cluster, unless asked for."""
+"""Default number of concurrent Slurm jobs."""
 
 TIME = "1h"
-"""Time limit of a job, unless asked for."""
+"""Default time limit of a Slurm job."""
 
 
 class Runner(Protocol):
-    """Computes a list of tasks, yielding (position, result) as they get ready."""
+    """Computes tasks, and yields (position, result) as they finish."""
 
     def __call__(
         self, tasks: Iterable[Any], function: Callable[[Any], R], result_type: Any
@@ -53,7 +52,7 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class SweepFlags:
-    """The flags as they were typed."""
+    """Values of the flags."""
 
     jobs: str
     store: str | None
@@ -65,7 +64,7 @@ class SweepFlags:
 
 
 def sweep_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of sweeps to a command, which gets them as one argument, `runner`."""
+    """Add the options to a command, which gets them as one argument, `runner`."""
     names = SweepFlags.__dataclass_fields__
 
     @functools.wraps(command)
@@ -85,28 +84,30 @@ _OPTIONS = (
         metavar="N",
         default="1",
         show_default=True,
-        help="Processes; 0 or all: one a core.",
+        help="Number of processes; 0 or all: one per core.",
     ),
-    click.option("--store", metavar="FILE", help="Keep results in FILE; resume from it."),
-    click.option("--slurm", is_flag=True, help="Compute on a Slurm cluster; needs --store."),
-    click.option("--partition", metavar="P", help="Slurm: where to run. [the cluster's default]"),
     click.option(
-        "--nodes", type=click.IntRange(1), metavar="N", help=f"Slurm: jobs at a time. [{NODES}]"
+        "--store", metavar="FILE", help="File that caches results; a second run resumes it."
     ),
-    click.option("--time", "time_limit", metavar="T", help=f"Slurm: limit of a job. [{TIME}]"),
-    click.option("--slurm-script", is_flag=True, help="Print what --slurm would submit, and stop."),
+    click.option("--slurm", is_flag=True, help="Compute on a Slurm cluster; needs --store."),
+    click.option("--partition", metavar="P", help="Slurm: partition. [the cluster's default]"),
+    click.option(
+        "--nodes", type=click.IntRange(1), metavar="N", help=f"Slurm: concurrent jobs. [{NODES}]"
+    ),
+    click.option("--time", "time_limit", metavar="T", help=f"Slurm: time limit of a job. [{TIME}]"),
+    click.option("--slurm-script", is_flag=True, help="Print the sbatch script, and stop."),
 )
 
 
 def runner_of(flags: SweepFlags) -> Runner:
-    """Turn flags into a runner, refusing what does not go together.
+    """Return the runner of the flags.
 
     Args:
-        flags: As typed. Further wishes of a cluster go through the variables of sbatch itself,
+        flags: Values of the flags. Other options of sbatch are set by its environment variables,
             such as SBATCH_ACCOUNT and SBATCH_QOS.
 
     Raises:
-        InputError: Naming the flag.
+        InputError: If flags contradict each other.
     """
     from scalewise.errors import InputError
 
@@ -118,11 +119,9 @@ def runner_of(flags: SweepFlags) -> Runner:
         ("--time", flags.time_limit),
     ):
         if value is not None and not on_slurm:
-            raise InputError(f"{name} {value} has no effect without --slurm", hint="add --slurm")
+            raise InputError(f"{name} {value} needs --slurm", hint="add --slurm")
     if on_slurm and flags.store is None:
-        raise InputError(
-            "--slurm needs a file that remembers jobs and results", hint="add --store sweep.db"
-        )
+        raise InputError("--slurm needs --store", hint="add --store sweep.db")
     slurm = slurm_of(flags, jobs) if on_slurm else None
 
     def runner(
@@ -154,10 +153,10 @@ def runner_of(flags: SweepFlags) -> Runner:
 
 
 def jobs_of(text: str) -> int:
-    """Read "4", "0" or "all".
+    """Return the number of processes of "4", "0" or "all"; 0 is one per core.
 
     Raises:
-        InputError: If it is none of these.
+        InputError: If it is no number.
     """
     from scalewise.errors import InputError
 
@@ -169,21 +168,20 @@ def jobs_of(text: str) -> int:
         jobs = -1
     if jobs < 0:
         raise InputError(
-            f"--jobs {text!r} is no number of processes", hint="for example 4, or `all`"
+            f"--jobs {text[:40]} must be a whole number or all", hint="--jobs 4, or --jobs all"
         )
     return jobs
 
 
 def slurm_of(flags: SweepFlags, jobs: int) -> SlurmOptions:
-    """What to ask of the cluster; `--jobs` are the processes of one job."""
+    """Return the options of Slurm; `--jobs` are the processes of one job."""
     from scalewise.errors import InputError
     from scalewise.sweep.slurm import SlurmOptions
     from scalewise.units import parse
 
     if jobs == 0:
         raise InputError(
-            "with --slurm the cores of a job must be a number, not --jobs all",
-            hint="for example --jobs 16",
+            f"--jobs {flags.jobs}: --slurm needs a number of cores per job", hint="--jobs 16"
         )
     return SlurmOptions(
         partition=flags.partition,
@@ -194,15 +192,15 @@ def slurm_of(flags: SweepFlags, jobs: int) -> SlurmOptions:
 
 
 class Bar:
-    """Progress on stderr: a bar on a terminal, a line now and then in a file, at first nothing."""
+    """Progress on stderr: a bar on a terminal, a line every ten seconds elsewhere."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.done = 0
-        self.said = time.monotonic()
+        self.printed_at = time.monotonic()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
-        # By the clock and not by the first result, which on a cluster may take long.
+        # A timer, because the first result on a cluster may take long.
         self._timer = threading.Timer(PATIENCE, self._begin)
         self._timer.daemon = True
 
@@ -219,16 +217,16 @@ class Bar:
             self._progress.stop()
 
     def __call__(self, done: int, total: int) -> None:
-        """Show how far it is."""
+        """Show the progress."""
         self.done = done
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=done)
-        elif not sys.stderr.isatty() and time.monotonic() - self.said > LINE_SECONDS:
-            self.said = time.monotonic()
+        elif not sys.stderr.isatty() and time.monotonic() - self.printed_at > LINE_SECONDS:
+            self.printed_at = time.monotonic()
             self.say(f"{done} of {total} points")
 
     def say(self, sentence: str) -> None:
-        """Print a sentence above the bar."""
+        """Print a message above the bar."""
         if self._progress is None:
             click.echo(sentence, err=True)
         else:

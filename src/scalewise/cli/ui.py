@@ -1,11 +1,11 @@
-"""`scalewise ui`: open a page on which models, clusters, strategies and sizes are explored.
+"""`scalewise ui`: web UI for models, clusters, strategies and numbers of GPUs.
 
     scalewise ui
-    scalewise ui --plan plan.toml                    # with a plan that the page saved
+    scalewise ui --plan plan.toml                    # with a plan saved in the web UI
     scalewise ui --records records/                  # with your own measured runs in the charts
     scalewise ui --host 0.0.0.0 --expose --no-open   # for other machines, with the token
 
-The page is served on this machine, to whoever has the token in the printed address. Ctrl-C ends it.
+The server runs on this machine; every request needs the token in the printed URL. Ctrl-C stops it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,25 @@ if TYPE_CHECKING:
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-@click.command(short_help="Explore it all on a local web page.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port. [any free one]")
-@click.option("--no-open", is_flag=True, help="Do not open the browser; only print the address.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.command(short_help="Open the web UI.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help="Port to listen on. [any free port]",
+)
+@click.option("--no-open", is_flag=True, help="Print the URL without opening a browser.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Address to listen on."
+)
 @click.option("--expose", is_flag=True, help="Allow a --host that other machines can reach.")
-@click.option("--plan", metavar="FILE", help="Open a plan that the page saved as TOML.")
+@click.option("--plan", metavar="FILE", help="Plan file (TOML) to open, saved in the web UI.")
 @click.option(
     "--records",
     multiple=True,
     metavar="PATH",
-    help="Show your own runs: records of `scalewise measure`, or a table. Repeatable.",
+    help="Measured runs to show: records of `scalewise measure`, or a CSV; repeatable.",
 )
 def ui(
     *,
@@ -44,29 +52,29 @@ def ui(
     plan: str | None,
     records: tuple[str, ...],
 ) -> int:
-    """Open a page on which models, clusters, strategies and sizes are explored.
+    """Open the web UI in a browser.
 
-    It is served on this machine only, unless --expose says otherwise, and always needs the token
-    in the printed address.
+    Only this machine can reach it, unless --expose is given. Every request needs the token in the
+    printed URL.
     """
     if host not in LOOPBACK and not expose:
         raise InputError(
-            f"--host {host} can be reached by other machines",
-            hint="add --expose if that is meant; the token is then all that guards the page",
+            f"--host {host} needs --expose: other machines can reach it",
+            hint=f"--host {host} --expose (the token in the URL is then the only protection)",
         )
     light_numpy()
     from scalewise.ui.server import serve
 
     query = ""
     if plan is not None:
-        from scalewise.ui.state import read_plan, to_query
+        from scalewise.ask.state import read_plan, to_query
 
         query = to_query(read_plan(plan))
     own = _own(records)
 
     def ready(address: str) -> None:
         click.echo(address)
-        click.echo("Ctrl-C ends it", err=True)
+        click.echo("Ctrl-C stops the server", err=True)
         if not no_open:
             import webbrowser
 
@@ -82,16 +90,15 @@ def ui(
             own=own,
         )
     except KeyboardInterrupt:
-        # That is how it ends.
-        click.echo("ended", err=True)
+        click.echo("stopped", err=True)
     return 0
 
 
 def _own(paths: tuple[str, ...]) -> list[Run]:
-    """Read the user's runs as a study reads its overlays.
+    """Return the runs of --records.
 
     Raises:
-        InputError: If a path cannot be read, or holds no run of a training step.
+        InputError: If a path cannot be read, or has no training run.
     """
     if not paths:
         return []
@@ -101,7 +108,7 @@ def _own(paths: tuple[str, ...]) -> list[Run]:
     found = [run for run in read_overlays(paths) if isinstance(run, Run)]
     if not found:
         raise InputError(
-            f"--records {' '.join(paths)}: there is no run of a training step in it",
-            hint="`scalewise measure train` writes some",
+            f"--records {' '.join(paths)}: no training run",
+            hint="scalewise measure train MODEL -o records/",
         )
     return found

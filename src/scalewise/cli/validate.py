@@ -1,4 +1,4 @@
-"""`scalewise validate`: predicted against measured, for the shipped runs or a file of your own."""
+"""`scalewise validate`: errors of predictions against measured runs, shipped or your own."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
     from scalewise.step.case import Case
 
 WORST = 8
-"""Rows listed as the worst misses."""
-ENGINES = ("estimate", "timeline")
-"""Ways to the time of a step."""
+"""Runs listed with the largest errors."""
+ENGINES = ("analytical", "simulated")
+"""Models of the step time."""
 EVERY = 200
-"""Steps played between two lines that say so."""
+"""Simulated steps between two lines of progress."""
 
 
-@click.command()
+@click.command(short_help="Compare predictions with published runs.")
 @click.argument("file", required=False)
-@click.option("--source", multiple=True, help="Only rows of this source; may be repeated.")
+@click.option("--source", multiple=True, metavar="NAME", help="Source of runs; repeatable. [all]")
 @click.option(
     "--leave-one-source-out",
     "left_out",
     is_flag=True,
-    help="Refit without each source before judging it (minutes; needs the extra `calibrate`).",
+    help="Refit without each source before comparing it (minutes; needs the extra `calibrate`).",
 )
 @click.option(
     "--choices",
     "explained",
     is_flag=True,
-    help="Say which term misled the choice of layout, where a sweep loses more than 5 %.",
+    help="Print the term behind each wrong choice of strategy with a regret above 5%.",
 )
 @click.option(
     "--engine",
     type=click.Choice(ENGINES),
-    default="estimate",
+    default="analytical",
     show_default=True,
-    help="Predict by closed forms, or by playing every step event by event (minutes).",
+    help="Model of the step time; simulated takes minutes.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Every row and summary as JSON.")
-@click.option("-o", "--output", help="Write an HTML scatter (needs the extra `plot`) or JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print every run and summary as JSON.")
+@click.option("-o", "--output", metavar="FILE", help="Output file: scatter plot (.html) or .json.")
 def validate(
     *,
     file: str | None,
@@ -59,34 +59,33 @@ def validate(
     """Compare predictions with measured runs.
 
     FILE is a CSV with the columns of the shipped table (id, source, accelerator, accelerators,
-    layers, hidden, ..., tokens_per_second_per_accelerator); blank cells mean "not stated".
-    Without FILE the shipped published runs are judged. A folder of records of `scalewise measure`
-    (or a .jsonl file of them) is read as runs.
+    layers, hidden, ..., tokens_per_second_per_accelerator), where blank cells mean "not reported";
+    or records of `scalewise measure`, a folder or a .jsonl file. [the shipped published runs]
     """
-    from scalewise.cli.common import show, to_json, write
+    from scalewise.cli.common import ending_of, show, to_json, write
     from scalewise.errors import InputError, did_you_mean
+    from scalewise.evidence.measured import runs_of
     from scalewise.evidence.runs import read_runs
-    from scalewise.evidence.validate import validate as judge_all
-    from scalewise.measure.records import holds_records, read_records
-    from scalewise.measure.rows import runs_of
+    from scalewise.evidence.validate import validate as validate_runs
+    from scalewise.records.files import holds_records, read_records
 
+    ending = ending_of(output, (".html", ".json"))
     if explained and left_out:
         raise InputError(
-            "--choices and --leave-one-source-out exclude each other: terms are those of the "
+            "--choices and --leave-one-source-out exclude each other: --choices uses the "
             "shipped constants",
-            hint="keep one of the two",
+            hint="leave --leave-one-source-out out",
         )
-    if engine != "estimate" and (explained or left_out):
+    if engine != "analytical" and (explained or left_out):
         raise InputError(
-            f"--engine {engine} goes with neither --choices nor --leave-one-source-out: terms and "
-            "refits are those of the closed forms",
-            hint="leave --engine out",
+            f"--engine {engine}: --choices and --leave-one-source-out need the analytical model",
+            hint="--engine analytical",
         )
     if file is not None and holds_records(file):
         if left_out:
             raise InputError(
-                "--leave-one-source-out needs a table with several sources, not records",
-                hint="leave it out",
+                f"--leave-one-source-out: {file} is records; it needs a CSV with several sources",
+                hint="leave --leave-one-source-out out",
             )
         runs = runs_of(read_records(file, kind="train").records)
     else:
@@ -94,9 +93,10 @@ def validate(
     known = {run.source for run in runs}
     for name in source:
         if name not in known:
-            raise InputError(f"no run has the source {name!r}", hint=did_you_mean(name, known))
+            raise InputError(f"--source {name}: unknown source", hint=did_you_mean(name, known))
     chosen = [run for run in runs if not source or run.source in source]
-    result = judge_all(chosen, seconds=_player(len(chosen)) if engine == "timeline" else None)
+    seconds = _simulator(len(chosen)) if engine == "simulated" else None
+    result = validate_runs(chosen, seconds=seconds)
     if left_out:
         result = _left_out(result, file)
     plain = result.to_dict() if as_json or output else {}
@@ -105,8 +105,8 @@ def validate(
 
         lost = choices(result, chosen)
         plain["choices"] = [choice.to_dict() for choice in lost]
-    if output and output.endswith(".html"):
-        from scalewise.report.scatter import scatter_html
+    if output and ending == ".html":
+        from scalewise.report.validate_figure import scatter_html
 
         write(output, scatter_html(result))
     elif output:
@@ -115,31 +115,31 @@ def validate(
         click.echo(to_json(plain))
         return
     if explained:
-        from scalewise.report.choices import print_choices
+        from scalewise.report.validate_choices import print_choices
 
         show(lambda console: print_choices(result.sweeps(), lost, console))
         return
     show(lambda console: print_validation(result, console, left_out=left_out, engine=engine))
 
 
-def _player(rows: int) -> Callable[[Case], float]:
-    """Play steps event by event, and say now and then how many are done."""
-    from scalewise.timeline.play import step_seconds
+def _simulator(rows: int) -> Callable[[Case], float]:
+    """Return the simulated step time of a case, in seconds, with lines of progress on stderr."""
+    from scalewise.simulation.simulate import step_seconds
 
     done = 0
 
-    def played(case: Case) -> float:
+    def simulated(case: Case) -> float:
         nonlocal done
         done += 1
         if done % EVERY == 0:
-            click.echo(f"{done:,} steps of at most {rows:,} played ...", err=True)
+            click.echo(f"simulated {done:,} of at most {rows:,} steps", err=True)
         return step_seconds(case)
 
-    return played
+    return simulated
 
 
 def _left_out(result: Validation, file: str | None) -> Validation:
-    """Refit without each source; the refits always see the shipped runs beside the file's."""
+    """Return errors after refits without each source, on the shipped runs and those of the file."""
     from scalewise.evidence.fitting import measured_table
     from scalewise.evidence.leave_out import leave_one_source_out
     from scalewise.evidence.runs import read_runs
@@ -155,14 +155,14 @@ def _left_out(result: Validation, file: str | None) -> Validation:
 
 
 def print_validation(
-    result: Validation, console: Console, *, left_out: bool, engine: str = "estimate"
+    result: Validation, console: Console, *, left_out: bool, engine: str = "analytical"
 ) -> None:
-    """The table by source, the headline, and the worst misses."""
+    """Print the table by source, the overall errors and the largest ones."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("source", no_wrap=True)
-    for name in ("runs", "median", "p90", "bias", "in 80 %", "memory", "unsup.", "infeas."):
+    for name in ("runs", "median", "p90", "bias", "in 80%", "memory", "unsup.", "infeas."):
         table.add_column(name, justify="right", no_wrap=True)
     for name, summary in result.by_source().items():
         table.add_row(name, *_cells(summary))
@@ -170,25 +170,26 @@ def print_validation(
     table.add_section()
     table.add_row("dense, ok or vendor", *_cells(overall))
     how = "constants refitted without each source" if left_out else "shipped constants"
-    if engine == "timeline":
-        how += ", steps played event by event"
-    console.print(f"Predicted against measured tokens/s per accelerator, {how}\n")
+    if engine == "simulated":
+        how += ", simulated steps"
+    console.print(f"Predicted against measured tok/s/GPU, {how}\n")
     console.print(table)
     console.print(
-        "\nmedian, p90: absolute error; bias: median signed error; in 80 %: rows inside their\n"
-        "interval; memory: median error of peak memory; unsup., infeas.: rows refused, with the\n"
-        "reason in --json. The last line counts dense rows of grade ok or vendor-expected."
+        "\nmedian, p90: absolute error; bias: median signed error; in 80%: runs inside their 80%\n"
+        "prediction interval; memory: median error of peak memory; unsup., infeas.: runs that are\n"
+        "not supported or do not fit (reasons: --json). The last line has dense runs of grade ok\n"
+        "or vendor-expected."
     )
     sweeps = result.sweeps()
     if sweeps:
-        from scalewise.report.choices import print_sweeps
+        from scalewise.report.validate_choices import print_sweeps
 
         console.print()
         print_sweeps(sweeps, console)
-        console.print("`scalewise validate --choices` says which term misled a bad choice.")
+        console.print("Terms behind wrong choices: scalewise validate --choices")
     worst = sorted(result.judged(), key=lambda row: -abs(row.error or 0.0))[:WORST]
     if worst:
-        console.print("\nWorst misses of the headline rows")
+        console.print("\nLargest errors (dense, ok or vendor)")
         for row in worst:
             console.print(
                 f"  {row.error:+8.1%}  {row.id}  measured "
@@ -198,10 +199,10 @@ def print_validation(
 
 
 def _cells(summary: Summary) -> list[str]:
-    """One row of the table."""
+    """Return one row of the table."""
 
     def percent(value: float | None, form: str = ".1f") -> str:
-        return "-" if value is None else f"{100 * value:{form}} %"
+        return "-" if value is None else f"{100 * value:{form}}%"
 
     return [
         str(summary.count),
