@@ -6,15 +6,15 @@ write_records(folder)
 from __future__ import annotations
 
 from measure_jobs import job, record
-from scalewise.measure.job import inputs_of
-from scalewise.measure.records import append
 from scalewise.model import load_model
+from scalewise.records.files import append
+from scalewise.records.job import inputs_of
 
 
 def write_records(folder):
     """Llama 2 7B on eight H100, 10,240 tokens/s each; and a small model on a CPU."""
     large = job(
-        "fsdp8-mb2", model=load_model("llama-2-7b"), sequence=4096, global_batch=64,
+        "fsdp8-mb2", model=load_model("llama-2-7b"), seq_len=4096, global_batch=64,
         precision="bf16",
     )  # fmt: skip
     append(

@@ -3,13 +3,13 @@
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from scalewise.ui.guard import local_hosts
 from scalewise.ui.server import create
+from ui_browser import SHOTS, Visit
 from ui_records import write_records
 from waiting import PATIENCE, path_of
 
@@ -19,7 +19,6 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update",
 )  # fmt: skip
-SHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 
 
 @pytest.fixture(scope="session")
@@ -75,3 +74,19 @@ def browser():
         browser = driver.chromium.launch(executable_path=path, args=list(FLAGS))
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def visit(browser, address):
+    """Windows that have no errors and load nothing from elsewhere."""
+    visits = []
+
+    def open_(size="desktop", scheme="light"):
+        visits.append(Visit(browser, address, size, scheme))
+        return visits[-1]
+
+    yield open_
+    for each in visits:
+        each.close()
+        assert each.problems == []
+        assert each.elsewhere == [], "the web UI must work offline"

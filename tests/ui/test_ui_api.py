@@ -4,23 +4,26 @@ import gzip
 import json
 import threading
 
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from scalewise.ask.question import Question
+from scalewise.errors import InputError
 from scalewise.ui import api
-from scalewise.ui.answers import estimate_answer
-from scalewise.ui.requests import Question, SearchRequest, decode
+from scalewise.ui.estimate import estimate_answer
+from scalewise.ui.requests import SearchRequest, decode
 from scalewise.ui.server import _give_up
 from waiting import PATIENCE, until
 
 
 def test_an_estimate_is_what_python_says(ask):
-    told = ask("estimate", model="llama 2 7b", gpus="64", batch=512)
+    answer = ask("estimate", model="llama 2 7b", gpus="64", batch=512)
     same = estimate_answer(Question(model="llama-2-7b", gpus="64", batch="512"))
-    assert told["headline"]["step_seconds"][0] == same["headline"]["step_seconds"][0]
-    assert told["question"]["model"] == "llama-2-7b"
+    assert answer["headline"]["step_seconds"][0] == same["headline"]["step_seconds"][0]
+    assert answer["question"]["model"] == "llama-2-7b"
 
 
 @pytest.mark.parametrize(
@@ -40,11 +43,13 @@ def test_small_questions(ask, path, key):
 
 
 def test_scale_and_search(ask):
-    told = ask("scale", sizes="8..32", templates=["best"])
-    assert [p["accelerators"] for p in told["curves"][0]["points"]] == [8, 16, 32]
+    answer = ask("scale", sizes="8..32", templates=["best"])
+    assert [p["accelerators"] for p in answer["curves"][0]["points"]] == [8, 16, 32]
     every = ask("scale", sizes="8..32", templates=["best"], every=True)
-    for usual, best in zip(told["curves"][0]["points"], every["curves"][0]["points"], strict=True):
-        assert best["examined"] > usual["examined"]
+    for usual, best in zip(
+        answer["curves"][0]["points"], every["curves"][0]["points"], strict=True
+    ):
+        assert best["evaluated"] > usual["evaluated"]
         assert best["tokens_per_second"] >= usual["tokens_per_second"]
     found = ask("search", question={"gpus": "8", "batch": "16"}, top=3)
     assert len(found["rows"]) == 3
@@ -65,7 +70,7 @@ def test_an_error_in_a_stream_is_a_line(client):
     headers = {"accept": "application/x-ndjson"}
     with client.stream("POST", "/api/search", json=asked, headers=headers) as response:
         (line,) = [json.loads(line) for line in response.iter_lines() if "progress" not in line]
-    assert line["refused"]["error"] == "`zebra` is not among the models"
+    assert line["refused"]["error"] == "unknown model `zebra`"
 
 
 def test_a_trace_is_a_gzip_that_perfetto_reads(client):
@@ -78,9 +83,9 @@ def test_a_trace_is_a_gzip_that_perfetto_reads(client):
 def test_studies_are_listed_and_run(client, ask):
     names = [each["name"] for each in client.get("/api/studies").json()["studies"]]
     assert "hardware-scaling-trends" in names
-    told = ask("study", name="compare-clusters", quick=True)
-    assert told["experiments"][0]["rows"]
-    assert told["experiments"][0]["figures"][0]["data"]
+    answer = ask("study", name="compare-clusters", quick=True)
+    assert answer["experiments"][0]["rows"]
+    assert answer["experiments"][0]["figures"][0]["data"]
 
 
 def test_evidence_has_every_run(client):
@@ -110,16 +115,16 @@ def test_evidence_has_every_run(client):
 def test_wrong_requests_name_the_field(client, path, body, field, hint):
     response = client.post(f"/api/{path}", json=body)
     assert response.status_code == 400
-    told = response.json()
-    assert set(told) == {"error", "hint", "field"}
-    assert told["field"] == field
+    answer = response.json()
+    assert set(answer) == {"error", "hint", "field"}
+    assert answer["field"] == field
     if hint:
-        assert hint in told["hint"]
+        assert hint in answer["hint"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{}"])
 def test_nothing_asked_is_the_default_question(client, body):
-    assert client.post("/api/estimate", content=body).json()["question"]["gpus"] == "256"
+    assert client.post("/api/estimate", content=body).json()["question"]["gpus"] == 8
 
 
 @pytest.mark.parametrize("body", [b"[]", b"3", b"{", b"\xff", b'{"model": ' + b"[" * 5000])
@@ -148,11 +153,11 @@ def test_the_same_question_is_answered_from_memory(app, client):
 
 
 def test_the_description_names_every_endpoint(client):
-    told = client.get("/api/openapi.json").json()
-    assert set(told["paths"]) == {each.path for each in api.ENDPOINTS}
-    schemas = told["components"]["schemas"]
+    answer = client.get("/api/openapi.json").json()
+    assert set(answer["paths"]) == {each.path for each in api.ENDPOINTS}
+    schemas = answer["components"]["schemas"]
     assert schemas["Question"]["additionalProperties"] is False
-    for path in told["paths"].values():
+    for path in answer["paths"].values():
         for method in path.values():
             assert {"200", "400", "401"} <= set(method["responses"])
 
@@ -164,14 +169,50 @@ def test_a_client_that_leaves_stops_its_search(app, client):
         question=Question(model="llama-3.1-405b", gpus="221760", batch="221760"), every=True
     )
     endpoint = next(each for each in api.ENDPOINTS if each.path == "/api/search")
-    ticket = service.context.workers.ticket()
-    future = service.threads.submit(service._compute, endpoint, asked, ticket)
+    ticket = service.workers.ticket()
+    body = msgspec.json.encode(asked)
+    future = service.threads.submit(service._compute, endpoint, asked, body, ticket)
     until(lambda: ticket.progress > 0.0, "the search")
     _give_up(future, ticket)
     with pytest.raises(Exception, match="stopped"):
         future.result(timeout=PATIENCE)
     # The worker is free again for others.
     assert client.post("/api/search", json={"question": {"gpus": "8", "batch": "8"}}).is_success
+
+
+REQUESTS = {
+    "/api/estimate": {"gpus": 64},
+    "/api/fits": {"gpus": 64},
+    "/api/explain": {"gpus": 64},
+    "/api/nearest": {"gpus": 64},
+    "/api/overlay": {"gpus": 64},
+    "/api/assumptions": {"gpus": 64},
+    "/api/sensitivity": {"gpus": 64},
+    "/api/scale": {"sizes": "8,16", "templates": ["best", "fsdp"]},
+    "/api/search": {"question": {"gpus": 16}, "top": 5},
+    "/api/timeline": {"gpus": 8, "strategy": "fsdp8-mb2"},
+    "/api/trace": {"gpus": 8, "strategy": "fsdp8-mb2"},
+}
+
+
+@pytest.mark.parametrize("path", REQUESTS)
+def test_the_server_merely_asks(client, path):
+    """The API is a pure function, which also answers where there is no server."""
+    body = json.dumps(REQUESTS[path]).encode()
+    assert client.post(path, content=body).content == api.ask(path, body)
+
+
+def test_the_api_refuses_what_it_does_not_know():
+    with pytest.raises(InputError, match="there is no /api/estimat") as caught:
+        api.ask("/api/estimat", b"")
+    assert caught.value.hint.startswith("did you mean `/api/estimate`")
+
+
+def test_long_answers_tell_how_far_they_are():
+    seen = []
+    body = b'{"sizes": "8,16,32", "templates": ["fsdp"]}'
+    api.ask("/api/scale", body, lambda done, size: seen.append((done, size)))
+    assert seen == [(0, 3), (1, 3), (2, 3)]
 
 
 def test_many_threads_get_the_same_answer(client):
@@ -235,7 +276,7 @@ TOKENS = st.sampled_from(
 )  # fmt: skip
 SETS = st.sampled_from(
     ["cluster.pue=1.3", "cluster.pue=0", "fabric.efficiency=2", "strategy.tp=2", "model.layers=1",
-     "cluster.accelerators=16", "workload.sequence=1", "stack.gemm=0", "accelerator.name=x", "=",
+     "cluster.accelerators=16", "workload.seq_len=1", "stack.gemm=0", "accelerator.name=x", "=",
      "cluster.scale_up_domain=3", "model.heads=7", "accelerator.memory_bytes=1", "stack.gemm=nan"]
 )  # fmt: skip
 ASKED = st.fixed_dictionaries(

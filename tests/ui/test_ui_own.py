@@ -4,13 +4,14 @@ import pytest
 from click.testing import CliRunner
 from starlette.testclient import TestClient
 
+from scalewise.ask.question import Question
 from scalewise.cli.main import cli
 from scalewise.evidence.runs import Run
 from scalewise.study.overlays import read_overlays
-from scalewise.ui import api, nearest
+from scalewise.ui import nearest
 from scalewise.ui.guard import local_hosts
-from scalewise.ui.nouns import resolve
-from scalewise.ui.requests import Question
+from scalewise.ui.inputs import resolve
+from scalewise.ui.own import Own
 from scalewise.ui.server import create
 from ui_records import write_records
 
@@ -23,12 +24,12 @@ def own(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def context(own):
-    return api.Context(workers=None, own=own)
+def kept(own):
+    return Own(own)
 
 
-def test_a_run_belongs_to_curves_of_its_model_and_chip(context):
-    (dot,) = nearest.overlay(context.own_index, resolve(Question()).estimate)["runs"]
+def test_a_run_belongs_to_curves_of_its_model_and_chip(kept):
+    (dot,) = nearest.overlay(kept.index, resolve(Question()).estimate)["runs"]
     # 64 sequences of 4,096 tokens on 8 devices in 3.2 s.
     assert dot["measured"] == pytest.approx(64 * 4096 / 3.2 / 8)
     assert dot["accelerators"] == 8
@@ -38,11 +39,11 @@ def test_a_run_belongs_to_curves_of_its_model_and_chip(context):
         Question(on="dgx-a100"),
         Question(precision="fp8"),
     ):
-        assert nearest.overlay(context.own_index, resolve(other).estimate)["runs"] == []
+        assert nearest.overlay(kept.index, resolve(other).estimate)["runs"] == []
 
 
-def test_every_run_is_listed_and_what_cannot_be_predicted_says_why(context):
-    one, two = context.own_rows
+def test_every_run_is_listed_and_what_cannot_be_predicted_says_why(kept):
+    one, two = kept.rows
     assert one["error"] == pytest.approx(one["predicted"] / 10240.0 - 1)
     assert two["predicted"] is None
     assert "cpu" in two["reason"]
@@ -56,21 +57,19 @@ def test_published_runs_are_not_told_from_own_ones(own):
 def test_the_server_hands_them_out_apart(own):
     app = create(token=None, hosts=local_hosts(8765), own=own, workers=1)
     with TestClient(app, base_url="http://127.0.0.1:8765") as client:
-        told = client.post("/api/overlay", json={}).json()
-        assert (len(told["own"]), told["own_count"]) == (1, 2)
-        assert told["own"][0]["id"] not in {run["id"] for run in told["runs"]}
-        assert told["own"][0]["error"] == pytest.approx(
-            api.Context(workers=None, own=own).own_rows[0]["error"]
-        )
-        bias = told["bias"]
-        errors = sorted(run["error"] for run in told["runs"])
+        answer = client.post("/api/overlay", json={}).json()
+        assert (len(answer["own"]), answer["own_count"]) == (1, 2)
+        assert answer["own"][0]["id"] not in {run["id"] for run in answer["runs"]}
+        assert answer["own"][0]["error"] == pytest.approx(Own(own).rows[0]["error"])
+        bias = answer["bias"]
+        errors = sorted(run["error"] for run in answer["runs"])
         assert bias["count"] == len(errors)
         assert errors[0] <= bias["low"] <= bias["median"] <= bias["high"] <= errors[-1]
 
 
 def test_without_records_there_are_none(ask):
-    told = ask("overlay")
-    assert (told["own"], told["own_count"]) == ([], 0)
+    answer = ask("overlay")
+    assert (answer["own"], answer["own_count"]) == ([], 0)
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from scalewise.ask.question import Question
+from scalewise.ask.state import to_toml
 from scalewise.cli.main import cli
-from scalewise.ui import assumptions, curves, found, steps
-from scalewise.ui.answers import estimate_answer
-from scalewise.ui.requests import Question, ScaleRequest, SearchRequest
-from scalewise.ui.state import to_toml
+from scalewise.ui import assumptions, scale, search, timeline
+from scalewise.ui.estimate import estimate_answer
+from scalewise.ui.requests import ScaleRequest, SearchRequest
 
 # Every field that changes a number, so that a command which drops one of them is found out.
 ASKED = Question(
@@ -34,61 +35,65 @@ def run(*words, code=0):
 
 
 def test_estimate(plan):
-    told = json.loads(run("estimate", "--plan", plan, "--json").stdout)
+    answer = json.loads(run("estimate", "--plan", plan, "--json").stdout)
     for key, value in estimate_answer(ASKED)["estimate"].items():
-        assert told[key] == value, key
-    assert told["inputs"]["cluster"]["pue"] == 1.3
-    assert told["inputs"]["cluster"]["power_cap_watts"] == 500.0
+        assert answer[key] == value, key
+    assert answer["inputs"]["cluster"]["pue"] == 1.3
+    assert answer["inputs"]["cluster"]["power_cap_watts"] == 500.0
 
 
 def test_search(plan):
-    told = json.loads(run("search", "--plan", plan, "--top", "3", "--json").stdout)
-    same = found.search_answer(SearchRequest(question=ASKED, top=3))
-    assert [e["strategy"] for e in told["strategies"]] == [row["strategy"] for row in same["rows"]]
-    assert told["best"]["step_seconds"] == same["rows"][0]["step_seconds"]
+    answer = json.loads(run("search", "--plan", plan, "--top", "3", "--json").stdout)
+    same = search.search_answer(SearchRequest(question=ASKED, top=3))
+    assert [e["strategy"] for e in answer["strategies"]] == [
+        row["strategy"] for row in same["rows"]
+    ]
+    assert answer["best"]["step_seconds"] == same["rows"][0]["step_seconds"]
 
 
 def test_scale(plan):
     words = ("scale", "--plan", plan, "--gpus", "8,16,32", "--strategy", "fsdp", "--json")
-    told = json.loads(run(*words).stdout)
+    answer = json.loads(run(*words).stdout)
     request = ScaleRequest(question=ASKED, sizes="8,16,32", templates=("fsdp",))
-    same = curves.scale_answer(request)["curves"][0]["points"]
-    (curve,) = told["curves"]
+    same = scale.scale_answer(request)["curves"][0]["points"]
+    (curve,) = answer["curves"]
     assert [p["step_seconds"] for p in curve["points"]] == [p["step_seconds"] for p in same]
     assert [p["days"] for p in curve["points"]] == [p["days"] for p in same]
 
 
 def test_timeline(plan):
-    told = json.loads(run("timeline", "--plan", plan, "--json").stdout)
-    assert told["step_seconds"] == msgspec.json.decode(steps.timeline_json(ASKED))["step_seconds"]
+    answer = json.loads(run("timeline", "--plan", plan, "--json").stdout)
+    assert (
+        answer["step_seconds"] == msgspec.json.decode(timeline.timeline_json(ASKED))["step_seconds"]
+    )
 
 
 def test_sensitivity(plan):
-    told = json.loads(run("sensitivity", "--plan", plan, "--json").stdout)
+    answer = json.loads(run("sensitivity", "--plan", plan, "--json").stdout)
     same = assumptions.sensitivity_answer(ASKED)
     # The command line tries one more kind of upgrade: what both have must agree.
     ours = {row["name"]: row["gain"] for row in same["rows"]}
-    theirs = {row["name"]: row["gain"] for row in told["rows"]}
+    theirs = {row["name"]: row["gain"] for row in answer["rows"]}
     assert ours
     assert ours == {name: theirs[name] for name in ours}
 
 
 def test_flags_win_over_the_plan(plan):
     words = ("estimate", "--plan", plan, "--batch", "256", "--set", "cluster.pue=1.5", "--json")
-    told = json.loads(run(*words).stdout)
-    assert told["inputs"]["workload"]["global_batch"] == 256
-    assert told["inputs"]["cluster"]["pue"] == 1.5
-    assert told["inputs"]["workload"]["sequence"] == 2048
+    answer = json.loads(run(*words).stdout)
+    assert answer["inputs"]["workload"]["global_batch"] == 256
+    assert answer["inputs"]["cluster"]["pue"] == 1.5
+    assert answer["inputs"]["workload"]["seq_len"] == 2048
 
 
 def test_a_plan_without_a_strategy_gets_the_one_of_the_page(tmp_path):
     path = tmp_path / "few.toml"
     path.write_text('model = "llama 2 13b"\ngpus = 64\n')
-    told = json.loads(run("estimate", "--plan", str(path), "--json").stdout)
+    answer = json.loads(run("estimate", "--plan", str(path), "--json").stdout)
     same = estimate_answer(Question(model="llama-2-13b", gpus="64"))
-    assert told["strategy"] == same["question"]["strategy"]
-    assert told["terms"] == same["estimate"]["terms"]
-    assert told["inputs"]["workload"]["global_batch"] == 1024
+    assert answer["strategy"] == same["question"]["strategy"]
+    assert answer["terms"] == same["estimate"]["terms"]
+    assert answer["inputs"]["workload"]["global_batch"] == 1024
 
 
 def test_a_plan_that_is_none_is_a_sentence(tmp_path):
@@ -104,5 +109,5 @@ def test_without_plan_and_model_the_model_is_missed():
 
 def test_a_curve_with_a_changed_field_is_of_one_cluster():
     words = ("scale", "llama-2-7b", "--on", "dgx-h100,dgx-a100", "--gpus", "8,16")
-    told = run(*words, "--set", "cluster.pue=1.3", code=2).stderr
-    assert "must be of one model, one cluster, one length" in told
+    lines = run(*words, "--set", "cluster.pue=1.3", code=2).stderr
+    assert "change one model, one cluster, one length" in lines

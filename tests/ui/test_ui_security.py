@@ -3,9 +3,9 @@
 import pytest
 from starlette.testclient import TestClient
 
-from scalewise.ui.guard import HEADERS, MOST_BODY, Guard, local_hosts
+from scalewise.ui.background import Cache
+from scalewise.ui.guard import HEADERS, MAX_BODY, Guard, local_hosts
 from scalewise.ui.server import COOKIE, HEADER, create
-from scalewise.ui.work import Cache
 
 TOKEN = "a-token-of-the-tests"
 BASE = "http://127.0.0.1:8765"
@@ -82,10 +82,10 @@ def test_our_own_scripts_are(client):
 
 
 def test_large_requests_are_refused(client):
-    assert client.post("/api/estimate", content=b" " * (MOST_BODY + 1)).status_code == 413
+    assert client.post("/api/estimate", content=b" " * (MAX_BODY + 1)).status_code == 413
 
     def parts():
-        for _ in range(MOST_BODY // 1000 + 2):
+        for _ in range(MAX_BODY // 1000 + 2):
             yield b" " * 1000
 
     # Without a length they are cut off while they come in.

@@ -1,61 +1,32 @@
-"""Which questions does the server answer? One endpoint for each, JSON in, JSON out.
+"""The API of the web UI: `ask(path, body) -> bytes`, a pure function.
 
-    POST /api/estimate  {"model": "llama 2 7b", "gpus": "256"}
-    POST /api/search    {"question": {...}, "by": "energy"}      # NDJSON with progress if asked for
+    ask("/api/estimate", b'{"model": "llama 2 7b", "gpus": 256}')
+    ask("/api/search", b'{"question": {}, "by": "energy"}')
 
 Every endpoint is a struct that says what may be asked and a function that answers it; routes,
-checks and the OpenAPI description are made from this table. Errors are {error, hint, field}.
+checks and the OpenAPI description derive from this table. No process, file of the user or token is
+involved: the server calls `ask`, in a thread or in a worker, and so can whatever has no server.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
-from scalewise.errors import ScalewiseError
-from scalewise.ui import answers, assumptions, curves, found, lookup, nearest
-from scalewise.ui.nouns import resolve
-from scalewise.ui.requests import Question, ScaleRequest, SearchRequest, StudyRequest
-from scalewise.ui.work import Stopped, Ticket, Workers, check, chunks
-
-if TYPE_CHECKING:
-    from scalewise.evidence.runs import Run
+from scalewise.ask.question import Question
+from scalewise.errors import InputError, ScalewiseError, did_you_mean
+from scalewise.ui import assumptions, catalog, estimate, nearest, scale, search
+from scalewise.ui.inputs import resolve
+from scalewise.ui.requests import ScaleRequest, SearchRequest, StudyRequest, decode
 
 QUICK, LONG = 120.0, 900.0
 """Seconds after which an answer is given up: of small questions, and of searches."""
 
-
-@dataclass(kw_only=True)
-class Context:
-    """What endpoints share."""
-
-    workers: Workers
-    own: list[Run] = field(default_factory=list)
-    """The user's own runs, never mixed with the published ones."""
-    index: nearest.Index | None = None
-    """Where the measured runs lie, once they were read."""
-    evidence: Future[bytes] | None = None
-    """Predictions of all of them, under way since the server started."""
-    predicted: float = 0.0
-    """How much of that is done, 0 to 1."""
-    closing: bool = False
-    """Whether the server is about to end."""
-
-    @cached_property
-    def own_index(self) -> nearest.Index:
-        """Where the user's own runs lie."""
-        return nearest.Index(nearest.places_of(self.own), self.own)
-
-    @cached_property
-    def own_rows(self) -> list[dict[str, Any]]:
-        """Verdicts on the user's own runs."""
-        return [nearest.evidence_row(run) for run in self.own]
+Progress = Callable[[int, int], None]
+"""Called with how much is done, and how much there is; may raise to stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,153 +36,151 @@ class Endpoint:
     path: str
     words: str
     """What it answers."""
-    answer: Callable[[Any, Ticket, Context], Any]
+    answer: Callable[[Any, Progress], Any]
+    """From the request to what is encoded; bytes are sent as they are."""
     request: type[msgspec.Struct] | None = Question
     """What may be asked; None for a GET without arguments."""
-    seconds: float = QUICK
-    """How long it may take."""
-    cached: bool = True
+    long: bool = False
+    """Whether it takes more than milliseconds, and belongs into a worker."""
     media: str = "application/json"
     """What the answer is."""
 
-
-def _estimate(request: Question, ticket: Ticket, context: Context) -> Any:
-    del ticket, context
-    return answers.estimate_answer(request)
-
-
-def _index(ticket: Ticket, context: Context) -> nearest.Index:
-    if context.index is None:
-        context.index = nearest.Index(ticket.run(nearest.places))
-    return context.index
+    @property
+    def seconds(self) -> float:
+        """How long it may take."""
+        return LONG if self.long else QUICK
 
 
-def _nearest(request: Question, ticket: Ticket, context: Context) -> Any:
-    return nearest.nearest(_index(ticket, context), resolve(request).estimate)
+def ask(path: str, body: bytes, progress: Progress | None = None) -> bytes:
+    """Answer a request.
+
+    Args:
+        path: Of an endpoint.
+        body: JSON of its request; empty for none.
+        progress: Told how far a long answer is.
+
+    Raises:
+        InputError: If there is no such endpoint, or a word is not understood.
+    """
+    known = {each.path: each for each in ENDPOINTS}
+    if path not in known:
+        raise InputError(f"there is no {path[:80]}", hint=did_you_mean(path, known))
+    endpoint = known[path]
+    request = None if endpoint.request is None else decode(body, endpoint.request)
+    answer = endpoint.answer(request, progress or _silent)
+    return answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
 
 
-def _overlay(request: Question, ticket: Ticket, context: Context) -> Any:
-    e = resolve(request).estimate
-    told = nearest.overlay(_index(ticket, context), e)
-    found = ticket.run(nearest.errors, [run["row"] for run in told["runs"]])
-    for run, error in zip(told["runs"], found, strict=True):
-        run["error"] = error
-    own = nearest.overlay(context.own_index, e)["runs"]
-    for run in own:
-        run["error"] = context.own_rows[run["row"]]["error"]
-    return {**told, "bias": nearest.bias(found), "own": own, "own_count": len(context.own)}
+def _silent(done: int, size: int) -> None:
+    del done, size
 
 
-def _scale(request: ScaleRequest, ticket: Ticket, context: Context) -> Any:
-    del context
+def _plain(function: Callable[[Any], Any]) -> Callable[[Any, Progress], Any]:
+    """An endpoint that is answered in milliseconds."""
 
-    def run(tasks: Any, function: Any) -> Any:
-        return ticket.map(function if request.every else curves.quick, tasks)
-
-    return curves.scale_answer(request, run)
-
-
-def _search_job(request: SearchRequest, slot: int) -> bytes:
-    answer = found.search_answer(request, functools.partial(check, slot))
-    return msgspec.json.encode(answer)
-
-
-def _search(request: SearchRequest, ticket: Ticket, context: Context) -> Any:
-    del context
-    return msgspec.Raw(ticket.run(_search_job, request, ticket.slot))
-
-
-def _evidence(request: None, ticket: Ticket, context: Context) -> Any:
-    del request
-    if context.evidence is None:
-        return msgspec.Raw(predict_runs(context))
-    while not context.evidence.done():
-        if ticket.stopped:
-            raise Stopped("stopped")
-        context.workers.done[ticket.slot] = context.predicted
-        wait([context.evidence], timeout=0.1)
-    return msgspec.Raw(context.evidence.result())
-
-
-def predict_runs(context: Context) -> bytes:
-    """Predict every shipped run, a few at a time: whoever waits for something else goes first."""
-    rows: list[dict[str, Any]] = []
-    ticket = context.workers.ticket()
-    try:
-        for part in chunks(len(nearest.runs()), 24):
-            if context.closing:
-                raise Stopped("stopped")
-            rows += ticket.run(_evidence_part, part)
-            context.predicted = len(rows) / len(nearest.runs())
-    finally:
-        context.workers.close_ticket(ticket)
-    return msgspec.json.encode({"rows": rows, "own": context.own_rows})
-
-
-def _evidence_part(part: tuple[int, int]) -> list[dict[str, Any]]:
-    return nearest.evidence_rows(*part)
-
-
-def _timeline(request: Question, ticket: Ticket, context: Context) -> Any:
-    del context
-    from scalewise.ui import steps
-
-    return msgspec.Raw(ticket.run(steps.timeline_json, request))
-
-
-def _trace(request: Question, ticket: Ticket, context: Context) -> Any:
-    del context
-    from scalewise.ui import steps
-
-    return ticket.run(steps.trace_file, request)
-
-
-def _study(request: StudyRequest, ticket: Ticket, context: Context) -> Any:
-    del context
-    from scalewise.ui import studies
-
-    return studies.study_answer(request, ticket)
-
-
-def _studies(request: None, ticket: Ticket, context: Context) -> Any:
-    del request, ticket, context
-    from scalewise.ui import studies
-
-    return studies.listing()
-
-
-def _catalog(request: None, ticket: Ticket, context: Context) -> Any:
-    del request, ticket, context
-    return lookup.listing()
-
-
-def _plain(function: Callable[[Question], Any]) -> Callable[[Any, Ticket, Context], Any]:
-    def answer(request: Question, ticket: Ticket, context: Context) -> Any:
-        del ticket, context
+    def answer(request: Any, progress: Progress) -> Any:
+        del progress
         return function(request)
 
     return answer
 
 
+def _nearest(request: Question) -> Any:
+    return nearest.nearest(nearest.index(), resolve(request).estimate)
+
+
+def _overlay(request: Question) -> Any:
+    answer = nearest.overlay(nearest.index(), resolve(request).estimate)
+    found = nearest.errors([run["row"] for run in answer["runs"]])
+    for run, error in zip(answer["runs"], found, strict=True):
+        run["error"] = error
+    return {**answer, "bias": nearest.bias(found), "own": [], "own_count": 0}
+
+
+def _one_by_one(progress: Progress) -> Callable[..., Iterator[tuple[int, Any]]]:
+    """A runner of tasks that tells how far it is."""
+
+    def run(
+        tasks: Iterable[Any], function: Callable[[Any], Any], result_type: Any = None
+    ) -> Iterator[tuple[int, Any]]:
+        del result_type
+        listed: Sequence[Any] = list(tasks)
+        for place, task in enumerate(listed):
+            progress(place, len(listed))
+            yield place, function(task)
+
+    return run
+
+
+def _scale(request: ScaleRequest, progress: Progress) -> Any:
+    return scale.scale_answer(request, _one_by_one(progress))
+
+
+def _search(request: SearchRequest, progress: Progress) -> Any:
+    return search.search_answer(request, progress)
+
+
+def _timeline(request: Question) -> Any:
+    from scalewise.ui import timeline
+
+    return timeline.timeline_json(request)
+
+
+def _trace(request: Question) -> Any:
+    from scalewise.ui import timeline
+
+    return timeline.trace_file(request)
+
+
+def _study(request: StudyRequest, progress: Progress) -> Any:
+    from scalewise.ui import study
+
+    return study.study_answer(request, _one_by_one(progress))
+
+
+def _studies(request: None) -> Any:
+    del request
+    from scalewise.ui import study
+
+    return study.listing()
+
+
+def _evidence(request: None, progress: Progress) -> Any:
+    del request
+    table = nearest.runs()
+    rows = []
+    for place, run in enumerate(table):
+        progress(place, len(table))
+        rows.append(nearest.evidence_row(run))
+    return {"rows": rows, "own": []}
+
+
+def _catalog(request: None) -> Any:
+    del request
+    return catalog.listing()
+
+
 ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(path="/api/estimate", words="What one step costs.", answer=_estimate),
-    Endpoint(path="/api/fits", words="What fits next.", answer=_plain(answers.fits_answer)),
+    Endpoint(
+        path="/api/estimate",
+        words="Throughput, memory and cost of one step.",
+        answer=_plain(estimate.estimate_answer),
+    ),
+    Endpoint(path="/api/fits", words="What fits next.", answer=_plain(estimate.fits_answer)),
     Endpoint(
         path="/api/explain",
         words="Every number with formula, inputs and source.",
-        answer=_plain(answers.explain_answer),
+        answer=_plain(estimate.explain_answer),
     ),
     Endpoint(
         path="/api/nearest",
         words="The nearest measured runs, and a grade.",
-        answer=_nearest,
-        seconds=LONG,
+        answer=_plain(_nearest),
     ),
     Endpoint(
         path="/api/overlay",
         words="Measured runs to draw beside a curve.",
-        answer=_overlay,
-        seconds=LONG,
+        answer=_plain(_overlay),
     ),
     Endpoint(
         path="/api/assumptions",
@@ -220,7 +189,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         path="/api/sensitivity",
-        words="What the next upgrade buys.",
+        words="What the next upgrade gains.",
         answer=_plain(assumptions.sensitivity_answer),
     ),
     Endpoint(
@@ -228,26 +197,26 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         words="Curves over sizes, with knees, crossovers and causes.",
         answer=_scale,
         request=ScaleRequest,
-        seconds=LONG,
+        long=True,
     ),
     Endpoint(
         path="/api/search",
         words="Every strategy, ranked.",
         answer=_search,
         request=SearchRequest,
-        seconds=LONG,
+        long=True,
     ),
     Endpoint(
         path="/api/timeline",
         words="One step, event by event.",
-        answer=_timeline,
-        seconds=LONG,
+        answer=_plain(_timeline),
+        long=True,
     ),
     Endpoint(
         path="/api/trace",
         words="The same as a file for Perfetto.",
-        answer=_trace,
-        seconds=LONG,
+        answer=_plain(_trace),
+        long=True,
         media="application/gzip",
     ),
     Endpoint(
@@ -255,18 +224,23 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         words="Run one of the shipped studies.",
         answer=_study,
         request=StudyRequest,
-        seconds=LONG,
+        long=True,
     ),
     Endpoint(
         path="/api/evidence",
         words="Predicted against measured: every shipped run, and your own apart from them.",
         answer=_evidence,
         request=None,
-        seconds=LONG,
+        long=True,
     ),
-    Endpoint(path="/api/studies", words="The shipped studies.", answer=_studies, request=None),
     Endpoint(
-        path="/api/catalog", words="Everything that can be chosen.", answer=_catalog, request=None
+        path="/api/studies", words="The shipped studies.", answer=_plain(_studies), request=None
+    ),
+    Endpoint(
+        path="/api/catalog",
+        words="Everything that can be chosen.",
+        answer=_plain(_catalog),
+        request=None,
     ),
 )
 
@@ -311,14 +285,14 @@ def openapi(version: str) -> dict[str, Any]:
             },
             **dict.fromkeys(("400", "401", "403", "413", "415", "503"), refused),
         }
-        told: dict[str, Any] = {"summary": each.words, "responses": responses}
+        answer: dict[str, Any] = {"summary": each.words, "responses": responses}
         if each.request is not None:
             schema = {"$ref": f"#/components/schemas/{each.request.__name__}"}
-            told["requestBody"] = {
+            answer["requestBody"] = {
                 "required": True,
                 "content": {"application/json": {"schema": schema}},
             }
-        paths[each.path] = {"get" if each.request is None else "post": told}
+        paths[each.path] = {"get" if each.request is None else "post": answer}
     return {
         "openapi": "3.1.0",
         "info": {"title": "scalewise", "version": version},

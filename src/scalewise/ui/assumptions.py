@@ -1,10 +1,10 @@
-"""What does the answer rest on? Every constant with its source, and what a tenth of it would move.
+"""Constants behind an estimate: value, source, and the effect of a tenth more and less.
 
-    told = assumptions_answer(Question())
-    told["rows"][0]        # key, value, unit, source, what 10 % more and less do to the step
+    answer = assumptions_answer(Question())
+    answer["rows"][0]        # key, value, unit, source, effects on time, cost and energy
 
-A row's `key` with `=` and a value is what `--set` and the page's address take. What is not in the
-model at all is listed with the direction in which it would move the answer.
+`--set` and the address of the web UI take a row's `key`, `=` and a value. Effects that are not
+modeled are listed with the direction of their error.
 """
 
 from __future__ import annotations
@@ -14,24 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from scalewise.ask.question import Question
 from scalewise.cluster import ACCELERATOR_UNITS, CLUSTER_UNITS, FABRIC_UNITS, Accelerator
 from scalewise.errors import ScalewiseError
 from scalewise.explore.sensitivity import sensitivity
-from scalewise.report.upgrades import lead
+from scalewise.fields import replace
+from scalewise.report.sensitivity_table import lead
 from scalewise.step.estimate import estimate
-from scalewise.ui.nouns import (
-    BATCH_SOURCE,
-    BUDGET_SOURCE,
-    TOKENS_PER_PARAMETER,
-    TOKENS_PER_STEP,
-    Asked,
-    resolve,
-)
-from scalewise.ui.requests import Question, docs_of
+from scalewise.ui.inputs import Answered, resolve
+from scalewise.ui.requests import docs_of
 from scalewise.units import (
     format_bit_rate,
     format_bytes,
-    format_count,
     format_dollars,
     format_flops,
     format_rate,
@@ -45,7 +39,7 @@ if TYPE_CHECKING:
     from scalewise.step.result import Estimate
 
 STEP = 1.1
-"""Factor of the trial: a tenth more, and as much less."""
+"""Factor of the change: a tenth more, and as much less."""
 
 CLUSTER_FIELDS = (
     "usd_per_hour", "pue", "scale_out_bandwidth", "scale_up_bandwidth", "oversubscription",
@@ -66,75 +60,60 @@ _SHOW: dict[str, Callable[[float], str]] = {
     "dollars_per_hour": lambda value: format_dollars(value) + "/h",
 }
 
-NOT_MODELLED = (
+NOT_MODELED = (
     ("failures, restarts and checkpoints", "too fast",
-     "days and dollars are those of a run that never stops"),
-    ("other people's traffic", "too fast",
-     "the fabric is yours alone: oversubscription is modelled, congestion by other jobs is not"),
-    ("input pipeline, evaluation and logging", "too fast", "they can stall a step"),
+     "days and cost are those of a run that never stops"),
+    ("traffic of other jobs", "too fast",
+     "oversubscription is modeled, congestion by other jobs is not"),
+    ("data loading, evaluation and logging", "too fast", "they can stall a step"),
     ("offload to host memory or disk", "too much memory",
-     "what does not fit on the device is refused, though some software would move it"),
+     "strategies that need it are out of memory here"),
     ("kernels newer than the runs behind the stack", "too slow",
      "constants are those of the software that was measured"),
-    ("convergence", "either way", "nothing here says what the batch does to the loss"),
-    ("mixtures of experts, latent attention", "refused",
-     "their parameters and FLOPs are counted, their steps are not estimated yet"),
+    ("convergence", "either way", "the effect of the batch on the loss is not predicted"),
+    ("MoE and MLA models", "not supported",
+     "parameters and FLOPs are counted, steps are not predicted"),
 )  # fmt: skip
-"""(what, direction in which the answer errs, why)."""
+"""(effect, direction of the error, reason)."""
 
 
 def assumptions_answer(question: Question) -> dict[str, Any]:
-    """Every constant behind an estimate.
+    """Return every constant behind an estimate.
 
     Raises:
-        InputError: If a word is not understood.
+        InputError: If the question is invalid.
     """
-    asked = resolve(question)
-    e = asked.estimate
+    answered = resolve(question)
+    e = answered.estimate
     changed = {text.partition("=")[0].strip() for text in question.sets}
     rows = [row for row in _rows(e)]
     for row in rows:
         row["changed"] = row["key"] in changed
     return {
-        "question": msgspec.to_builtins(asked.question),
+        "question": msgspec.to_builtins(answered.question),
         "rows": rows,
         "step": STEP,
         "provenance": e.provenance,
         "warnings": list(e.warnings),
-        "changed": list(asked.nouns.changed),
+        "changes": list(answered.asked.changes),
         "interval": [e.low / e.tokens_per_second_per_accelerator,
                      e.high / e.tokens_per_second_per_accelerator],
         "stack": {
             "name": e.stack.name,
             "fitted_on": e.stack.fitted_on,
             "largest_run": e.stack.largest_run,
-            "on_bounds": list(e.stack.on_bounds),
+            "undetermined": list(e.stack.undetermined),
         },
-        "defaults": defaults(asked),
-        "not_modelled": [
-            {"what": what, "errs": errs, "why": why} for what, errs, why in NOT_MODELLED
+        "defaults": defaults(answered),
+        "not_modeled": [
+            {"what": what, "errs": errs, "why": why} for what, errs, why in NOT_MODELED
         ],
     }  # fmt: skip
 
 
-def defaults(asked: Asked) -> list[dict[str, Any]]:
-    """What is chosen for a question that leaves it out, from where, and whether it is in use."""
-    e = asked.estimate
-    budget = TOKENS_PER_PARAMETER * e.model.parameters
-    return [
-        {
-            "what": "tokens of the whole run",
-            "value": f"{TOKENS_PER_PARAMETER:g} per parameter: {format_count(budget)}",
-            "source": BUDGET_SOURCE,
-            "used": e.workload.tokens == round(budget),
-        },
-        {
-            "what": "tokens of a step",
-            "value": f"{TOKENS_PER_STEP:,}",
-            "source": BATCH_SOURCE,
-            "used": e.workload.tokens_per_step == TOKENS_PER_STEP,
-        },
-    ]
+def defaults(answered: Answered) -> list[dict[str, Any]]:
+    """What was chosen for the user, and why."""
+    return [{"flag": each.flag, "value": each.value, "why": each.why} for each in answered.defaults]
 
 
 def _rows(e: Estimate) -> Iterator[dict[str, Any]]:
@@ -150,11 +129,11 @@ def _rows(e: Estimate) -> Iterator[dict[str, Any]]:
 
     def on_fabric(name: str, factor: float) -> tuple[Cluster, Stack]:
         value = getattr(cluster.fabric, name) * factor
-        return cluster.with_(fabric=msgspec.structs.replace(cluster.fabric, **{name: value})), stack
+        return cluster.with_(fabric=replace(cluster.fabric, **{name: value})), stack
 
     def on_stack(name: str, factor: float) -> tuple[Cluster, Stack]:
         value = getattr(stack, name) * factor
-        return cluster, msgspec.structs.replace(stack, **{name: value})
+        return cluster, replace(stack, **{name: value})
 
     def on_peak(name: str, factor: float) -> tuple[Cluster, Stack]:
         peaks = dict(chip.peak_flops)
@@ -195,7 +174,7 @@ def _rows(e: Estimate) -> Iterator[dict[str, Any]]:
             kind = None if kind == "bytes" and getattr(stack, field.name) < 1e6 else kind
             row = _row(e, "stack", stack, field.name, kind, stack.fitted_on, on_stack)
             if row is not None:
-                row["undetermined"] = field.name in stack.on_bounds
+                row["undetermined"] = field.name in stack.undetermined
                 yield row
 
 
@@ -229,19 +208,22 @@ def _row(
 def _effect(
     e: Estimate, name: str, change: Callable[[str, float], tuple[Cluster, Stack]]
 ) -> dict[str, Any]:
-    """What a tenth more, and a tenth less, do: relative changes of time, dollars and energy."""
-    told: dict[str, Any] = {"time": [None, None], "usd": [None, None], "joules": [None, None]}
+    """Return relative changes of time, cost and energy for a tenth more and a tenth less.
+
+    None where the changed value is out of bounds.
+    """
+    answer: dict[str, Any] = {"time": [None, None], "usd": [None, None], "joules": [None, None]}
     for place, factor in enumerate((STEP, 1.0 / STEP)):
         try:
             cluster, stack = change(name, factor)
             other = estimate(e.model, cluster, e.workload, e.strategy, stack=stack)
         except ScalewiseError:
-            # A share cannot grow beyond one, nor idle power beyond the limit.
+            # Out of bounds: a fraction above 1, idle power above the limit.
             continue
-        told["time"][place] = other.step_seconds / e.step_seconds - 1.0
-        told["usd"][place] = _share(other.usd_per_million_tokens, e.usd_per_million_tokens)
-        told["joules"][place] = _share(other.joules_per_token, e.joules_per_token)
-    return told
+        answer["time"][place] = other.step_seconds / e.step_seconds - 1.0
+        answer["usd"][place] = _share(other.usd_per_million_tokens, e.usd_per_million_tokens)
+        answer["joules"][place] = _share(other.joules_per_token, e.joules_per_token)
+    return answer
 
 
 def _share(new: float | None, old: float | None) -> float | None:
@@ -260,12 +242,13 @@ def _plain(text: str) -> str:
 
 
 def sensitivity_answer(question: Question) -> dict[str, Any]:
-    """What the next upgrade buys, the strategy held.
+    """Return the gains of upgrades with a fixed strategy.
 
     Raises:
-        InputError: If a word is not understood.
+        InputError: If the question is invalid.
     """
-    asked = resolve(question)
-    e = asked.estimate
-    found = sensitivity(e.model, e.cluster, e.workload, e.strategy, stack=e.stack)
+    asked = resolve(question).asked
+    found = sensitivity(
+        asked.model, asked.cluster, asked.workload, asked.strategy, stack=asked.stack
+    )
     return {"lead": lead(found), **found.to_dict()}

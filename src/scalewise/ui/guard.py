@@ -18,7 +18,7 @@ import msgspec
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-MOST_BODY = 64 * 1024
+MAX_BODY = 64 * 1024
 """Bytes of a request."""
 
 POLICY = (
@@ -87,8 +87,8 @@ class Guard:
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return 403, "requests of other sites are not answered"
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MOST_BODY:
-            return 413, f"a request may have {MOST_BODY:,} bytes"
+        if not length.isdigit() or int(length) > MAX_BODY:
+            return 413, f"a request may have {MAX_BODY:,} bytes"
         return None
 
     def _allowed(self, host: str) -> bool:

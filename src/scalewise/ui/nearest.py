@@ -1,4 +1,4 @@
-"""How close is this to anything that was measured? The nearest runs, and a grade.
+"""Distance of a question from measured runs: the nearest ones, and a grade.
 
     near = nearest(index, e)          # the runs, their distance, the error of our prediction there
     near["grade"]                     # "inside", "edge" or "outside"
@@ -93,7 +93,7 @@ def places_of(table: list[Run]) -> list[Place]:
                 numbers=_numbers(
                     plan.model.parameters,
                     plan.cluster.accelerators,
-                    plan.workload.sequence,
+                    plan.workload.seq_len,
                     s.tp,
                     s.pp,
                     s.cp,
@@ -121,7 +121,7 @@ class Index:
         s = e.strategy
         here = np.array(
             _numbers(
-                e.model.parameters, e.cluster.accelerators, e.workload.sequence, s.tp, s.pp, s.cp
+                e.model.parameters, e.cluster.accelerators, e.workload.seq_len, s.tp, s.pp, s.cp
             )
         )
         away: Array = np.abs(self.numbers - here) @ np.array(WEIGHTS)
@@ -134,6 +134,23 @@ class Index:
             for place in self.places
         ]
         return away
+
+
+_index: Index | None = None
+
+
+def index() -> Index:
+    """All shipped runs; laid out once, which takes seconds, unless `share` has brought them."""
+    if _index is None:
+        share(places())
+    assert _index is not None
+    return _index
+
+
+def share(found: list[Place]) -> None:
+    """Take over what another process has laid out."""
+    global _index
+    _index = Index(found)
 
 
 def nearest(index: Index, e: Estimate) -> dict[str, Any]:
@@ -160,16 +177,21 @@ def nearest(index: Index, e: Estimate) -> dict[str, Any]:
         if key in seen:
             continue
         seen.add(key)
-        shown.append(_told(run, here, float(away[place])))
+        shown.append(_answer(run, here, float(away[place])))
         if len(shown) == SHOWN:
             break
-    least = shown[0]["distance"]
+    minimum = shown[0]["distance"]
     largest = max((p.accelerators for p in index.places), default=0)
-    grade = "inside" if least <= INSIDE else "edge" if least <= EDGE else "outside"
+    grade = "inside" if minimum <= INSIDE else "edge" if minimum <= EDGE else "outside"
     if e.cluster.accelerators > largest:
         grade = "outside"
     within = int(np.count_nonzero(away <= INSIDE))
-    return {"grade": grade, "runs": shown, "within": within, "words": _words(grade, least, within)}
+    return {
+        "grade": grade,
+        "runs": shown,
+        "within": within,
+        "words": _words(grade, minimum, within),
+    }
 
 
 def overlay(index: Index, e: Estimate) -> dict[str, Any]:
@@ -180,7 +202,7 @@ def overlay(index: Index, e: Estimate) -> dict[str, Any]:
         e: The estimate in question.
     """
     size, chip = log2(e.model.parameters), e.cluster.accelerator
-    flops = e.model.training_flops(e.workload.sequence, e.convention)
+    flops = e.model.training_flops(e.workload.seq_len, e.convention)
     precision = e.strategy.precision or e.workload.precision
     shown = []
     for place in index.places:
@@ -196,7 +218,7 @@ def overlay(index: Index, e: Estimate) -> dict[str, Any]:
                 "source": run.source,
                 "model": place.model,
                 "accelerators": place.accelerators,
-                "sequence": run.count("seq_len"),
+                "seq_len": run.count("seq_len"),
                 "strategy": run.framework,
                 "measured": rate,
                 "mfu": rate * flops / e.peak_flops,
@@ -205,13 +227,13 @@ def overlay(index: Index, e: Estimate) -> dict[str, Any]:
     return {"runs": shown, "words": f"models within {2**ALIKE - 1:.0%} of the size, same chip"}
 
 
-def _words(grade: str, least: float, within: int) -> str:
+def _words(grade: str, minimum: float, within: int) -> str:
     if grade == "inside":
         return f"{within:,} measured runs within {INSIDE:g} doublings of this plan"
-    return f"the nearest measured run is {least:.1f} doublings away"
+    return f"the nearest measured run is {minimum:.1f} doublings away"
 
 
-def _told(run: Run, place: Place, distance: float) -> dict[str, Any]:
+def _answer(run: Run, place: Place, distance: float) -> dict[str, Any]:
     verdict = judge(run)
     return {
         "id": run.id,
@@ -227,11 +249,6 @@ def _told(run: Run, place: Place, distance: float) -> dict[str, Any]:
         "error": verdict.error,
         "distance": distance,
     }
-
-
-def evidence_rows(first: int, last: int) -> list[dict[str, Any]]:
-    """Verdicts on some of the shipped runs, with what the page filters by."""
-    return [evidence_row(run) for run in runs()[first:last]]
 
 
 def evidence_row(run: Run) -> dict[str, Any]:
@@ -250,7 +267,7 @@ def evidence_row(run: Run) -> dict[str, Any]:
         "parameters": run.number("params_total"),
         "accelerator": run.text("accelerator"),
         "accelerators": run.count("accelerators"),
-        "sequence": run.count("seq_len"),
+        "seq_len": run.count("seq_len"),
         "precision": run.text("precision"),
         "strategy": verdict.strategy,
         "split": split_of(run),

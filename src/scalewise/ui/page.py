@@ -18,10 +18,12 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from scalewise._version import __version__
+from scalewise.ask.state import from_query
 from scalewise.errors import ScalewiseError, require
 from scalewise.ui import api
-from scalewise.ui.answers import estimate_answer
-from scalewise.ui.state import from_query
+from scalewise.ui.catalog import tables
+from scalewise.ui.estimate import estimate_answer
+from scalewise.ui.requests import FIRST
 from scalewise.units import format_dollars, format_energy, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -29,11 +31,11 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 STATIC = Path(__file__).parent / "static"
-MOST_QUERY = 8192
+MAX_QUERY = 8192
 """Characters of an address that are read."""
 
-STYLED = '<link rel="stylesheet" href="/static/style.css?v={{version}}">'
-"""Where the page asks for its style."""
+STYLES = ("base", "ask", "answer", "terms", "tables", "charts", "views", "narrow")
+"""Style sheets, in the order in which later rules override earlier ones."""
 
 CHARTED = ("scale", "search", "evidence", "study", "assumptions")
 """Views that draw with the chart library."""
@@ -42,9 +44,12 @@ CHARTED = ("scale", "search", "evidence", "study", "assumptions")
 def render(query: str) -> str:
     """The page for an address."""
     text = (STATIC / "index.html").read_text(encoding="utf-8")
-    first: dict[str, Any] = {"version": __version__}
+    first: dict[str, Any] = {"version": __version__, "tables": tables()}
     try:
-        answer = estimate_answer(from_query(query[:MOST_QUERY]))
+        asked = from_query(query[:MAX_QUERY])
+        if asked.gpus is None:
+            asked = msgspec.structs.replace(asked, gpus=FIRST.gpus)
+        answer = estimate_answer(asked)
         first["estimate"] = answer
         spoken = sentence(answer)
     except ScalewiseError as error:
@@ -53,9 +58,9 @@ def render(query: str) -> str:
     # "<" cannot end the element it stands in when it is written as an escape.
     data = msgspec.json.encode(first).decode().replace("<", "\\u003c")
     # The style stands in the page: the first paint, which has the answer, waits for nothing else.
-    style = (STATIC / "style.css").read_text(encoding="utf-8")
-    text = text.replace(STYLED, f"<style>{style}</style>").replace("<!--early-->", early(query))
-    text = text.replace("{{version}}", __version__)
+    style = "".join((STATIC / f"{name}.css").read_text(encoding="utf-8") for name in STYLES)
+    text = text.replace("<!--style-->", f"<style>{style}</style>")
+    text = text.replace("<!--early-->", early(query))
     return text.replace("<!--sentence-->", escape(spoken)).replace("<!--first-->", data)
 
 
@@ -65,7 +70,7 @@ def early(query: str) -> str:
     The modules of a view with charts, in one go. The chart library is not among them: it is large
     and slow to start, and charts are sketched before it is asked for.
     """
-    view = dict(parse_qsl(query[:MOST_QUERY])).get("view", "")
+    view = dict(parse_qsl(query[:MAX_QUERY])).get("view", "")
     names = ("charts", "sketch", view) if view in CHARTED else ()
     return "".join(f'<link rel="modulepreload" href="/static/{name}.js">' for name in names)
 
@@ -82,7 +87,7 @@ def sentence(answer: dict[str, Any]) -> str:
         parts.append(format_dollars(head["usd"][0]))
     if head["joules"] is not None:
         parts.append(format_energy(head["joules"][0]))
-    waits = format_percent(head["exposed_share"])
+    waits = format_percent(head["exposed_fraction"])
     return f"{', '.join(parts)}; {waits} of the time waits on the network."
 
 

@@ -1,74 +1,36 @@
-"""What may the page ask? Every request as a struct: unknown keys, sizes and ranges are refused.
+"""Requests of the web UI as structs: unknown keys, sizes and ranges are refused.
 
     question = decode(body, Question)
     question.model, question.gpus            # "llama-2-7b", "256"
 
-Values are the words of the command line ("4k", "800Gbit/s"), so that one parser reads both. Names
-are looked up in the catalog and never opened as files: whoever reaches the page must not be able
-to read the disk through it.
+A question is the `ask.question.Question` of every other door. Names are looked up in the catalog
+and never opened as files: whoever reaches the server must not read the disk through it.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from scalewise.errors import InputError, did_you_mean
+from scalewise.ask.question import Objective, Question, refused
+from scalewise.errors import InputError
 from scalewise.fields import field_docs
 
-MOST_SETS = 64
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
-Short = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-Number = (
-    Annotated[str, msgspec.Meta(min_length=1, max_length=40)]
-    | Annotated[int, msgspec.Meta(ge=1, le=2**53)]
-)
 Strategy = Annotated[str, msgspec.Meta(min_length=1, max_length=120)]
-Objective = Literal["time", "tokens", "cost", "energy", "memory"]
+
+FIRST = Question(model="llama-2-7b", on="dgx-h100", gpus=256)
+"""What is asked where nothing is said."""
 
 T = TypeVar("T", bound=msgspec.Struct)
-
-
-class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One step: a model, a cluster, a batch, and how the work is split."""
-
-    model: Word = "llama-2-7b"
-    """A model of the catalog, spelled as people do."""
-    on: Word = "dgx-h100"
-    """A cluster or an accelerator of the catalog."""
-    gpus: Number = "256"
-    """Accelerators."""
-    strategy: Strategy | None = None
-    """How to split; left out, a good one is chosen."""
-    seq: Number | None = None
-    """Tokens per sequence."""
-    batch: Number | None = None
-    """Sequences per step over all accelerators; nothing changes it."""
-    precision: Word | None = None
-    """bf16, fp16, fp8, mxfp8 or nvfp4."""
-    stack: Word | None = None
-    """Software, by name."""
-    tokens: Number | None = None
-    """Token budget of the whole run."""
-    power_cap: Word | None = None
-    """Watts per accelerator."""
-    algorithm: Word | None = None
-    """Of collectives."""
-    protocol: Word | None = None
-    """Of collectives."""
-    sets: Annotated[tuple[Short, ...], msgspec.Meta(max_length=MOST_SETS)] = ()
-    """Changed assumptions, "cluster.pue=1.3"."""
-    by: Objective = "time"
-    """What a chosen strategy makes small."""
 
 
 class ScaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Curves over sizes."""
 
-    question: Question = Question()
+    question: Question = FIRST
     """Model, cluster, sequence, batch: its size is marked on the curve."""
     sizes: Annotated[str, msgspec.Meta(min_length=1, max_length=80)] = "8..2048"
     """Accelerators: a doubling range, or a list."""
@@ -83,15 +45,15 @@ class ScaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     also: Annotated[tuple[Word, ...], msgspec.Meta(max_length=3)] = ()
     """Other clusters to compare with."""
     knee: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
-    """Share of the first return that is still enough."""
+    """Marginal efficiency below which growing has a knee."""
     every: bool = False
-    """Whether `best` tries every strategy there is, instead of the few thousand usual ones."""
+    """Whether `best` is the best of all strategies, and not of the usual ones."""
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All strategies of one size."""
 
-    question: Question = Question()
+    question: Question = FIRST
     """What is asked; its strategy is compared with the winner."""
     by: Objective = "time"
     """What to make small."""
@@ -119,24 +81,9 @@ def decode(body: bytes, type_: type[T]) -> T:
     try:
         return msgspec.json.decode(body or b"{}", type=type_)
     except msgspec.ValidationError as error:
-        raise refused(str(error), type_) from None
+        raise refused(str(error), tuple(fields_of(type_))) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"the request is not JSON: {error}", hint="send a JSON object") from None
-
-
-def refused(message: str, type_: type[msgspec.Struct]) -> InputError:
-    """Turn msgspec's sentence into ours: the field without its dollar sign, and a hint."""
-    place = re.search(r"`\$\.?(.*?)`", message)
-    field = place[1] if place else ""
-    unknown = re.search(r"unknown field `(.*?)`", message)
-    hint = None
-    if unknown:
-        field = f"{field}.{unknown[1]}".lstrip(".")
-        hint = did_you_mean(unknown[1], fields_of(type_))
-    text = re.sub(r" - at `.*`$", "", message)
-    error = InputError(f"{field}: {text}" if field else text, hint=hint)
-    error.field = field or None  # type: ignore[attr-defined]
-    return error
 
 
 def fields_of(type_: type[msgspec.Struct]) -> list[str]:
@@ -162,9 +109,7 @@ def no_files(question: Question) -> None:
     Raises:
         InputError: Naming the field.
     """
-    words: dict[str, Any] = {
-        name: getattr(question, name) for name in ("model", "on", "stack") if name != ""
-    }
+    words: dict[str, Any] = {name: getattr(question, name) for name in ("model", "on", "stack")}
     for name, word in words.items():
         if word is not None and (_is_path(word) or "/" in word or "\\" in word):
             raise InputError(

@@ -1,4 +1,4 @@
-"""How is the page served? On this machine only, to whoever has the token, and to nobody else.
+"""The server of the web UI: on this machine only, for whoever has the token.
 
     app = create(token="...", hosts=("127.0.0.1:8765",))
     serve(port=8765)
@@ -12,6 +12,7 @@ too long (refused, or given up), and injected script (a content security policy)
 from __future__ import annotations
 
 import asyncio
+import functools
 import hmac
 import secrets
 import socket
@@ -25,9 +26,10 @@ import msgspec
 from scalewise._version import __version__
 from scalewise.errors import InputError, ScalewiseError, require
 from scalewise.ui import api, nearest, page
-from scalewise.ui.guard import MOST_BODY, Guard, json_response, local_hosts
+from scalewise.ui.background import Busy, Cache, Stopped, Ticket, Workers, check
+from scalewise.ui.guard import MAX_BODY, Guard, json_response, local_hosts
+from scalewise.ui.own import Own
 from scalewise.ui.requests import decode
-from scalewise.ui.work import Busy, Cache, Stopped, Ticket, Workers
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -101,28 +103,21 @@ class Service:
         self.token = token
         self.cache = Cache()
         self.count = workers
-        self.own = list(own)
+        self.own = Own(own)
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Start the workers with the server, and end them with it."""
         del app
         with Workers(self.count) as workers, ThreadPoolExecutor(16) as threads:
-            self.context = api.Context(workers=workers, own=self.own)
-            self.threads = threads
+            self.workers, self.threads = workers, threads
             workers.warm()
             # Where the measured runs lie is needed by every first page.
-            workers.submit(nearest.places).add_done_callback(self._indexed)
+            workers.submit(nearest.places).add_done_callback(_indexed)
             threads.submit(_warm)
-            self.context.evidence = threads.submit(api.predict_runs, self.context)
             yield
-            self.context.closing = True
             for slot in range(len(workers.flags)):
                 workers.flags[slot] = 1
-
-    def _indexed(self, future: Any) -> None:
-        if not future.cancelled() and future.exception() is None:
-            self.context.index = nearest.Index(future.result())
 
     def knows(self, request: Request) -> bool:
         """Whether a request carries the token."""
@@ -172,32 +167,39 @@ class Service:
                 return _locked()
             try:
                 body = await _body(request)
+                # Refused here, before anything waits for a worker.
                 asked = None if each.request is None else decode(body, each.request)
-                return await self._answer(each, asked, request)
+                return await self._answer(each, asked, body, request)
             except ScalewiseError as error:
                 return _refused(error)
 
         return handle
 
-    async def _answer(self, each: api.Endpoint, asked: Any, request: Request) -> Response:
+    async def _answer(
+        self, each: api.Endpoint, asked: Any, body: bytes, request: Request
+    ) -> Response:
         key = (each.path, msgspec.json.encode(asked))
-        kept = self.cache.get(key) if each.cached else None
+        kept = self.cache.get(key)
         if kept is not None:
             return json_response(kept, media=each.media)
-        ticket = self.context.workers.ticket()
-        future = self.threads.submit(self._compute, each, asked, ticket)
+        ticket = self.workers.ticket()
+        future = self.threads.submit(self._compute, each, asked, body, ticket)
         # However it ends, and whether or not somebody still waits.
-        future.add_done_callback(lambda _: self.context.workers.close_ticket(ticket))
+        future.add_done_callback(lambda _: self.workers.close_ticket(ticket))
         if "application/x-ndjson" in request.headers.get("accept", ""):
             return self._stream(each, future, ticket, key)
         answer = await self._wait(each, future, ticket, key, request)
         return json_response(answer, media=each.media)
 
-    def _compute(self, each: api.Endpoint, asked: Any, ticket: Ticket) -> bytes:
+    def _compute(self, each: api.Endpoint, asked: Any, body: bytes, ticket: Ticket) -> bytes:
+        """Ask: here what takes milliseconds, in a worker what takes longer."""
         if ticket.stopped:
             raise Stopped("stopped")
-        answer = each.answer(asked, ticket, self.context)
-        return answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
+        if each.long:
+            answer = ticket.run(_ask, each.path, body, ticket.slot)
+        else:
+            answer = api.ask(each.path, body)
+        return self.own.added(each.path, asked, answer)
 
     async def _wait(
         self, each: api.Endpoint, future: Any, ticket: Ticket, key: Any, request: Request
@@ -254,6 +256,16 @@ class Service:
         return await asyncio.wrap_future(self.threads.submit(function, *arguments))
 
 
+def _ask(path: str, body: bytes, slot: int) -> bytes:
+    """What a worker does: ask, tell how far it is, and give up once nobody waits."""
+    return api.ask(path, body, functools.partial(check, slot))
+
+
+def _indexed(future: Any) -> None:
+    if not future.cancelled() and future.exception() is None:
+        nearest.share(future.result())
+
+
 def _give_up(future: Any, ticket: Ticket) -> None:
     """Stop what still runs, if anything does."""
     if not future.done():
@@ -288,14 +300,14 @@ def _watched(future: Any) -> asyncio.Future[bytes]:
 
 def _warm() -> None:
     """Read what every page needs once, before anybody waits for it."""
-    from scalewise.ui.answers import estimate_answer
     from scalewise.ui.assumptions import assumptions_answer
-    from scalewise.ui.lookup import listing
-    from scalewise.ui.requests import Question
+    from scalewise.ui.catalog import listing
+    from scalewise.ui.estimate import estimate_answer
+    from scalewise.ui.requests import FIRST
 
-    estimate_answer(Question())
+    estimate_answer(FIRST)
     listing()
-    assumptions_answer(Question())
+    assumptions_answer(FIRST)
     nearest.runs()
 
 
@@ -313,8 +325,8 @@ async def _body(request: Request) -> bytes:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > MOST_BODY:
-            raise InputError(f"a request may have {MOST_BODY:,} bytes")
+        if len(body) > MAX_BODY:
+            raise InputError(f"a request may have {MAX_BODY:,} bytes")
     return body
 
 

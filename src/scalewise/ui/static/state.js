@@ -1,18 +1,37 @@
-// Every state is an address: what is asked, which view, which plans are pinned.
+// The state of the web UI, all of it in the address: question, view, pinned configurations.
 
-const QUESTION = ["model", "on", "n", "strategy", "seq", "batch", "precision", "stack", "tokens", "cap", "algorithm", "protocol", "by"];
+import { FIELDS, FIRST } from "./tables.js";
+
 const VIEWS = {
-  kind: "strong", sizes: "", metric: "rate", knee: "0.5", curves: "best,fsdp", also: "",
-  deadline: "", budget: "", rank: "time", filter: "", chip: "", source: "", split: "", framework: "", model_size: "", explain: "", study: "", each: "",
+  kind: "strong",
+  sizes: "",
+  metric: "rate",
+  knee: "0.5",
+  curves: "best,fsdp",
+  also: "",
+  deadline: "",
+  budget: "",
+  rank: "time",
+  filter: "",
+  chip: "",
+  source: "",
+  split: "",
+  framework: "",
+  model_size: "",
+  explain: "",
+  study: "",
+  each: "",
 };
-const DEFAULTS = { model: "llama-2-7b", on: "dgx-h100", n: "256", seq: "4096", batch: "1024" };
+
+// Fields of a question by key; overrides repeat and are kept apart.
+const QUESTION = Object.keys(FIELDS).filter((key) => key !== "set");
 
 export const state = { view: "estimate", q: {}, set: [], v: {}, pins: [] };
 
 export function load(query) {
   const params = new URLSearchParams(query);
   state.view = params.get("view") || "estimate";
-  state.q = { ...DEFAULTS };
+  state.q = { ...FIRST };
   for (const key of QUESTION) if (params.get(key)) state.q[key] = params.get(key);
   state.set = params.getAll("set");
   state.v = { ...VIEWS };
@@ -25,24 +44,29 @@ export function query({ view = state.view, pins = true, views = true } = {}) {
   if (views && view !== "estimate") params.set("view", view);
   for (const key of QUESTION) if (state.q[key]) params.set(key, state.q[key]);
   for (const text of state.set) params.append("set", text);
-  if (views) for (const [key, usual] of Object.entries(VIEWS)) if (state.v[key] && state.v[key] !== usual) params.set(key, state.v[key]);
+  if (views)
+    for (const [key, usual] of Object.entries(VIEWS))
+      if (state.v[key] && state.v[key] !== usual) params.set(key, state.v[key]);
   if (pins) for (const pin of state.pins) params.append("pin", pin);
   return params.toString().replaceAll("%3D", "=").replaceAll("%2C", ",");
 }
 
-// What the API calls the same things.
-const LONG = { n: "gpus", cap: "power_cap" };
+// The API takes words, and `fit` as a number.
+const valueOf = (key, text) => (key === "fit" ? Number(text) : text);
 
 export function question(extra = {}) {
   const asked = {};
-  for (const [key, value] of Object.entries({ ...state.q, ...extra })) if (value) asked[LONG[key] || key] = value;
+  for (const [key, value] of Object.entries({ ...state.q, ...extra }))
+    if (value) asked[FIELDS[key]] = valueOf(key, value);
   if (state.set.length) asked.sets = state.set;
   return asked;
 }
 
 export function questionOf(text) {
-  const params = new URLSearchParams(text), asked = {};
-  for (const key of QUESTION) if (params.get(key)) asked[LONG[key] || key] = params.get(key);
+  const params = new URLSearchParams(text),
+    asked = {};
+  for (const key of QUESTION)
+    if (params.get(key)) asked[FIELDS[key]] = valueOf(key, params.get(key));
   const sets = params.getAll("set");
   if (sets.length) asked.sets = sets;
   return asked;
@@ -55,5 +79,6 @@ export function setOverride(key, value) {
 
 export function write({ push = false } = {}) {
   const text = `${location.pathname}?${query()}`;
-  if (push) history.pushState(null, "", text); else history.replaceState(null, "", text);
+  if (push) history.pushState(null, "", text);
+  else history.replaceState(null, "", text);
 }

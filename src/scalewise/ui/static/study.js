@@ -1,38 +1,93 @@
-// Study: shipped questions over many points, with verdicts on published claims.
+// Study view: shipped studies over many points, with verdicts on published claims.
 
 import { ask } from "./api.js";
 import * as c from "./charts.js";
 import * as k from "./kit.js";
 import { state, write } from "./state.js";
-import { refusal } from "./estimate.js";
 
 const { h, fill } = k;
-let list = null, told = null, running = false;
 
-export function show(el, ctx) {
-  fill(el, h("h1", { class: "question", text: "What do published claims look like here?" }), h("p", { class: "says", text: "A study is a question over many points: its answer is a table, figures, and a verdict on every claim. These ship with scalewise; `scalewise study run` writes the full report." }), h("section", { class: "cards", id: "list", "aria-busy": "true" }, h("p", { class: "muted", text: "Reading the studies \u2026" })), h("div", { id: "answer-study" }));
-  load(el, ctx);
+let list = null,
+  answer = null,
+  running = false;
+
+export function show(el) {
+  fill(
+    el,
+    h("h1", { class: "question", text: "Published claims, tested" }),
+    h(
+      "p",
+      { class: "says" },
+      "A study evaluates many points and gives tables, figures and a verdict on each claim. ",
+      h("code", { text: "scalewise study run" }),
+      " writes the full report.",
+    ),
+    h(
+      "section",
+      { class: "cards", id: "list", "aria-busy": "true" },
+      h("p", { class: "muted", text: "Loading studies \u2026" }),
+    ),
+    h("div", { id: "answer-study" }),
+  );
+  load(el);
 }
 
 export function update() {}
-export const theme = (el) => told && paint(el);
 
-async function load(el, ctx) {
+export const theme = (el) => answer && paint(el);
+
+async function load(el) {
   try {
     list ||= (await ask("studies", null, { kind: "studies" })).studies;
     choose(el);
-    if (told && told.name === state.v.study) paint(el);
+    if (answer && answer.name === state.v.study) paint(el);
     else if (state.v.study) run(el, state.v.study, true);
   } catch (error) {
-    if (error.name !== "AbortError") fill(el.querySelector("#list"), refusal(error));
+    if (error.name !== "AbortError") fill(el.querySelector("#list"), k.refusal(error));
   }
 }
 
 function choose(el) {
   const place = el.querySelector("#list");
   place.removeAttribute("aria-busy");
-  fill(place, list.map((s) => h("section", { class: `card${state.v.study === s.name ? " on" : ""}` }, h("h2", { text: s.title }), h("p", { class: "muted", text: s.question }), h("p", { class: "small", text: `${s.experiments} experiment${s.experiments > 1 ? "s" : ""}, ${k.count(s.points)} points${s.claims ? `, ${s.claims} claims` : ""}` }),
-    h("div", { class: "row" }, h("button", { type: "button", class: "primary", disabled: running, text: "Quick look", "aria-label": `Quick look at ${s.name}`, onclick: () => run(el, s.name, true) }), h("button", { type: "button", disabled: running, text: "Run it all", "aria-label": `Run all of ${s.name}`, onclick: () => run(el, s.name, false) })))));
+  fill(
+    place,
+    list.map((s) =>
+      h(
+        "section",
+        { class: `card${state.v.study === s.name ? " on" : ""}` },
+        h("h2", { text: s.title }),
+        h("p", { class: "muted", text: s.question }),
+        h("p", {
+          class: "small",
+          text: [
+            `${s.experiments} experiment${s.experiments > 1 ? "s" : ""}`,
+            `${k.count(s.points)} points`,
+            ...(s.claims ? [`${s.claims} claims`] : []),
+          ].join(", "),
+        }),
+        h(
+          "div",
+          { class: "row" },
+          h("button", {
+            type: "button",
+            class: "primary",
+            disabled: running,
+            text: "Run quick",
+            "aria-label": `Run ${s.name} quick`,
+            onclick: () => run(el, s.name, true),
+          }),
+          h("button", {
+            type: "button",
+            disabled: running,
+            text: "Run all points",
+            "aria-label": `Run all points of ${s.name}`,
+            onclick: () => run(el, s.name, false),
+          }),
+        ),
+      ),
+    ),
+  );
 }
 
 async function run(el, name, quick) {
@@ -41,46 +96,194 @@ async function run(el, name, quick) {
   write();
   choose(el);
   const place = el.querySelector("#answer-study");
-  const bar = h("progress", { max: 1, "aria-label": "Points computed" });
-  fill(place, h("section", { class: "card row" }, bar, h("span", { class: "muted", text: `Computing ${quick ? "the ends of every axis" : "every point"} \u2026` })));
+  const bar = h("progress", { max: 1, "aria-label": "Points evaluated" });
+  fill(
+    place,
+    h(
+      "section",
+      { class: "card row" },
+      bar,
+      h("span", {
+        class: "muted",
+        text: `Evaluating ${quick ? "both ends of each axis" : "all points"} \u2026`,
+      }),
+    ),
+  );
   try {
-    told = await ask("study", { name, quick }, { kind: "study", progress: (p) => { bar.value = p; } });
+    answer = await ask(
+      "study",
+      { name, quick },
+      {
+        kind: "study",
+        progress: (p) => {
+          bar.value = p;
+        },
+      },
+    );
     running = false;
     choose(el);
     paint(el);
   } catch (error) {
     running = false;
     choose(el);
-    if (error.name !== "AbortError") fill(place, refusal(error));
+    if (error.name !== "AbortError") fill(place, k.refusal(error));
   }
 }
 
-// The report's colours as those of the page, which are made for light and for dark.
-const PALETTE = { "#0072b2": "c-compute", "#d55e00": "c-comm", "#009e73": "c-opt", "#cc79a7": "c-bubble", "#e69f00": "c-hidden", "#56b4e9": "c-recompute", "#000000": "ink" };
-const themed = (data) => JSON.parse(JSON.stringify(data).replace(/#[0-9a-f]{6}(?=")/gi, (tint) => (PALETTE[tint.toLowerCase()] ? c.colour(PALETTE[tint.toLowerCase()]) : tint)));
+// The report's colors as those of the theme.
+const themed = (data) =>
+  JSON.parse(JSON.stringify(data).replace(/#[0-9a-f]{6}(?=")/gi, (hex) => c.tint(hex)));
 
-// The points behind a figure as a table: axes, strategy, what is shown of them.
+// Columns of the points behind a figure: axes and metrics.
 function columns(e) {
-  const cell = (v) => (typeof v === "number" ? (Number.isInteger(v) ? k.count(v) : k.significant(v, 4)) : v ?? "\u2013");
-  const number = (key) => (e.rows.some((r) => typeof (r.axes[key] ?? r.metrics[key]) === "number") ? "num" : null);
-  return [...Object.keys(e.rows[0]?.axes || {}), ...e.metrics].map((key) => [key.replaceAll("_", " "), (r) => cell(r[key]), number(key)]);
+  const cell = (v) =>
+    typeof v === "number"
+      ? Number.isInteger(v)
+        ? k.count(v)
+        : k.significant(v, 4)
+      : (v ?? "\u2013");
+  const number = (key) =>
+    e.rows.some((r) => typeof (r.axes[key] ?? r.metrics[key]) === "number") ? "num" : null;
+  return [...Object.keys(e.rows[0]?.axes || {}), ...e.metrics].map((key) => [
+    key.replaceAll("_", " "),
+    (r) => cell(r[key]),
+    number(key),
+  ]);
 }
 
 function paint(el) {
   const place = el.querySelector("#answer-study");
   if (!place) return;
-  const rows = told.experiments.flatMap((e) => e.rows.map((r) => ({ experiment: e.id, ...r.axes, strategy_used: r.strategy, ...r.metrics, infeasible: r.infeasible })));
-  const keys = [...new Set(rows.flatMap(Object.keys))], full = rows.map((r) => Object.fromEntries(keys.map((key) => [key, r[key] ?? null])));
-  const judged = told.verdicts.filter((v) => v.verdict !== "not judged"), holds = judged.filter((v) => v.verdict === "holds").length, open = told.verdicts.length - judged.length;
-  const verdicts = [...judged, ...told.verdicts.filter((v) => v.verdict === "not judged")];
-  fill(place, told.verdicts.length ? h("section", { class: "card" }, h("h2", { text: `${holds} of ${judged.length} judged claims hold${open ? `; ${open} need ${told.quick ? "all points: run it all" : "points that cannot run"}` : ""}` }), h("p", { class: "muted small", text: told.source }), k.table(verdicts, [["Claim", (v) => [v.statement, h("br"), h("span", { class: "muted small", text: v.why })]], ["Verdict", (v) => h("span", { class: `chip v-${v.verdict.split(" ").join("-")}`, text: v.verdict })], ["Ours", (v) => v.ours, "num"], ["Published", (v) => v.theirs, "num"]], { caption: "Claims" })) : null,
-    told.experiments.map((e) => h("section", { class: "card" }, h("h2", { text: e.title }), e.about && h("p", { class: "muted", text: e.about }), e.figures.map((f, i) => [c.figure(`fig-${e.id}-${i}`), f.caption && h("p", { class: "muted small", text: f.caption })]), h("ul", { class: "plain small" }, e.findings.map((text) => h("li", { text }))))),
-    h("section", { class: "card row between" }, h("span", { class: "muted", text: `${k.count(rows.length)} points in ${k.seconds(told.seconds)}` }), h("div", { class: "takeout" }, h("button", { type: "button", text: "CSV", "aria-label": "Save all points as CSV", onclick: () => k.save(`${told.name}.csv`, k.csv(full), "text/csv") }), h("button", { type: "button", text: "JSON", "aria-label": "Save the study as JSON", onclick: () => k.save(`${told.name}.json`, JSON.stringify(told, null, 2), "application/json") }))));
-  for (const e of told.experiments) e.figures.forEach((f, i) => {
-    const layout = structuredClone(f.layout), soft = c.colour("soft");
-    for (const [key, value] of Object.entries(layout)) if (/^[xy]axis/.test(key)) Object.assign(value, { gridcolor: c.colour("grid"), linecolor: c.colour("line"), zerolinecolor: c.colour("line"), automargin: true, tickfont: { color: soft }, title: { ...(value.title || {}), font: { color: soft, size: 12 } } });
-    for (const note of layout.annotations || []) note.font = { ...(note.font || {}), color: c.colour("ink") };
-    delete layout.width;
-    c.draw(el.querySelector(`#fig-${CSS.escape(e.id)}-${i}`), { traces: themed(f.data), layout: { ...layout, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: c.colour("ink"), size: 12, family: getComputedStyle(document.body).fontFamily }, title: null, legend: { orientation: "h", y: -0.18, yanchor: "top", x: 0, font: { color: soft, size: 11 } } }, rows: e.rows.map((r) => ({ ...r.axes, strategy_used: r.strategy, ...r.metrics })), columns: columns(e), name: `${told.name}-${e.id}`, label: f.caption || e.title, height: Math.max(layout.height || 0, 400) });
-  });
+  const rows = answer.experiments.flatMap((e) =>
+    e.rows.map((r) => ({
+      experiment: e.id,
+      ...r.axes,
+      strategy_used: r.strategy,
+      ...r.metrics,
+      infeasible: r.infeasible,
+    })),
+  );
+  const keys = [...new Set(rows.flatMap(Object.keys))],
+    full = rows.map((r) => Object.fromEntries(keys.map((key) => [key, r[key] ?? null])));
+  const tested = answer.verdicts.filter((v) => v.verdict !== "not judged"),
+    holds = tested.filter((v) => v.verdict === "holds").length,
+    open = answer.verdicts.length - tested.length;
+  const missing = answer.quick ? "need all points" : "need infeasible points";
+  const verdicts = [...tested, ...answer.verdicts.filter((v) => v.verdict === "not judged")];
+  fill(
+    place,
+    answer.verdicts.length
+      ? h(
+          "section",
+          { class: "card" },
+          h("h2", {
+            text: `${holds} of ${tested.length} tested claims hold${open ? `; ${open} ${missing}` : ""}`,
+          }),
+          h("p", { class: "muted small", text: answer.source }),
+          k.table(
+            verdicts,
+            [
+              [
+                "Claim",
+                (v) => [v.statement, h("br"), h("span", { class: "muted small", text: v.why })],
+              ],
+              [
+                "Verdict",
+                (v) =>
+                  h("span", { class: `chip v-${v.verdict.split(" ").join("-")}`, text: v.verdict }),
+              ],
+              ["Predicted", (v) => v.ours, "num"],
+              ["Published", (v) => v.theirs, "num"],
+            ],
+            { caption: "Claims" },
+          ),
+        )
+      : null,
+    answer.experiments.map((e) =>
+      h(
+        "section",
+        { class: "card" },
+        h("h2", { text: e.title }),
+        e.about && h("p", { class: "muted", text: e.about }),
+        e.figures.map((f, i) => [
+          c.figure(`fig-${e.id}-${i}`),
+          f.caption && h("p", { class: "muted small", text: f.caption }),
+        ]),
+        h(
+          "ul",
+          { class: "plain small" },
+          e.findings.map((text) => h("li", { text })),
+        ),
+      ),
+    ),
+    h(
+      "section",
+      { class: "card row between" },
+      h("span", {
+        class: "muted",
+        text: `${k.count(rows.length)} points in ${k.seconds(answer.seconds)}`,
+      }),
+      h(
+        "div",
+        { class: "takeout" },
+        h("button", {
+          type: "button",
+          text: "CSV",
+          "aria-label": "Save all points as CSV",
+          onclick: () => k.save(`${answer.name}.csv`, k.csv(full), "text/csv"),
+        }),
+        h("button", {
+          type: "button",
+          text: "JSON",
+          "aria-label": "Save the study as JSON",
+          onclick: () =>
+            k.save(`${answer.name}.json`, JSON.stringify(answer, null, 2), "application/json"),
+        }),
+      ),
+    ),
+  );
+  for (const e of answer.experiments)
+    e.figures.forEach((f, i) => {
+      const layout = structuredClone(f.layout),
+        soft = c.color("soft");
+      for (const [key, value] of Object.entries(layout))
+        if (/^[xy]axis/.test(key))
+          Object.assign(value, {
+            gridcolor: c.color("grid"),
+            linecolor: c.color("line"),
+            zerolinecolor: c.color("line"),
+            automargin: true,
+            tickfont: { color: soft },
+            title: { ...(value.title || {}), font: { color: soft, size: 12 } },
+          });
+      for (const note of layout.annotations || [])
+        note.font = { ...(note.font || {}), color: c.color("ink") };
+      delete layout.width;
+      c.draw(el.querySelector(`#fig-${CSS.escape(e.id)}-${i}`), {
+        traces: themed(f.data),
+        layout: {
+          ...layout,
+          paper_bgcolor: "rgba(0,0,0,0)",
+          plot_bgcolor: "rgba(0,0,0,0)",
+          font: {
+            color: c.color("ink"),
+            size: 12,
+            family: getComputedStyle(document.body).fontFamily,
+          },
+          title: null,
+          legend: {
+            orientation: "h",
+            y: -0.18,
+            yanchor: "top",
+            x: 0,
+            font: { color: soft, size: 11 },
+          },
+        },
+        rows: e.rows.map((r) => ({ ...r.axes, strategy_used: r.strategy, ...r.metrics })),
+        columns: columns(e),
+        name: `${answer.name}-${e.id}`,
+        label: f.caption || e.title,
+        height: Math.max(layout.height || 0, 400),
+      });
+    });
 }

@@ -1,10 +1,10 @@
-"""What happens within one step? The bars of the timeline view, and the trace that Perfetto opens.
+"""The timeline view: bars of one simulated step, and the trace that Perfetto opens.
 
     msgspec.json.decode(timeline_json(Question()))["panels"][0]["rows"]
     trace_file(Question())           # gzip of trace-event JSON
 
-`timeline` plays the step; `report.schedule` says which bars tell it; every bar says here which
-terms of the estimate its time is counted in.
+`timeline` simulates the step, `report.timeline_figure` draws its bars; every bar names here the
+terms of the estimate in which its time is counted.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from scalewise.report.schedule import COLOURS, LEGEND, overlaps, overview, summary, turn
-from scalewise.timeline.events import STREAM_NAMES
-from scalewise.timeline.play import Timeline, timeline
-from scalewise.timeline.trace import trace_json
-from scalewise.ui.nouns import resolve
-from scalewise.ui.requests import Question
+from scalewise.ask.question import Question
+from scalewise.report.timeline_figure import COLORS, LEGEND, overlaps, overview, summary, turn
+from scalewise.simulation.events import STREAM_NAMES
+from scalewise.simulation.simulate import Timeline, timeline
+from scalewise.simulation.trace import trace_json
+from scalewise.ui.inputs import resolve
 from scalewise.units import format_seconds
 
 if TYPE_CHECKING:
-    from scalewise.report.schedule import Bar, Row
+    from scalewise.ask.question import Question
+from scalewise.report.timeline_figure import Bar, Row
 
-MOST_BARS = 1500
+MAX_BARS = 1500
 """Bars of one row: more than a screen has pixels for."""
-MOST_ROWS = 64
+MAX_ROWS = 64
 """Rows of one panel: a deeper pipeline is shown in part, and says so."""
-MOST_SAMPLES = 600
+MAX_SAMPLES = 600
 
 # What the passes of a layer wait for is inside their bars.
 _PASS = (
@@ -59,18 +60,18 @@ COMPUTED: tuple[tuple[str, tuple[str, ...]], ...] = (
 SENT: dict[str, tuple[str, ...]] = {
     "tensor": ("tensor_parallel",),
     "context": ("context_parallel",),
-    "pipeline": ("pipeline_send",),
+    "pipeline": ("pp_p2p",),
     "host": ("host",),
 }
 """The same of the other streams, but for data parallelism, which has two terms."""
 _STREAM = {name: stream for stream, name in STREAM_NAMES.items()}
-IDLE = ("bubble", "pipeline_send")
+IDLE = ("bubble", "pp_p2p")
 """Where a stage of a pipeline does nothing but wait."""
 
 
 def _line(question: Question) -> Timeline:
-    e = resolve(question).estimate
-    return timeline(e.model, e.cluster, e.workload, e.strategy, stack=e.stack)
+    asked = resolve(question).asked
+    return timeline(asked.model, asked.cluster, asked.workload, asked.strategy, stack=asked.stack)
 
 
 def timeline_json(question: Question) -> bytes:
@@ -80,25 +81,25 @@ def timeline_json(question: Question) -> bytes:
         InputError: If a word is not understood.
     """
     line = _line(question)
-    whole = 0.0, line.play.played.seconds + line.play.closing.seconds
-    stages = len(line.play.prices.stages)
+    whole = 0.0, line.simulation.times.seconds + line.simulation.closing.seconds
+    stages = len(line.simulation.durations.stages)
     links: list[tuple[str, ...]] = [IDLE]
     panels = [_panel(_whole_name(line), overview(line), whole, links)]
     window = turn(line)
     if window is not None:
         name = "Where forward turns into backward"
         if stages > 1:
-            name += f", stage {line.pace}, which sets the pace"
+            name += f", stage {line.critical_rank}, which sets the pace"
         panels.append(_panel(name, overlaps(line, window), window, links))
     return msgspec.json.encode(
         {
             "panels": panels,
             "links": links,
             "legend": [{"key": key, "name": name} for key, name in LEGEND],
-            "colours": COLOURS,
+            "colors": COLORS,
             "stages": stages,
-            "pace": line.pace,
-            "stages_shown": min(len(line.ranks), MOST_ROWS),
+            "critical_rank": line.critical_rank,
+            "stages_shown": min(len(line.ranks), MAX_ROWS),
             "step_seconds": line.step_seconds,
             "estimate_seconds": line.estimate.step_seconds,
             "difference": line.difference,
@@ -114,13 +115,13 @@ def timeline_json(question: Question) -> bytes:
 def _whole_name(line: Timeline) -> str:
     """What the first panel shows, and what of the step it leaves out."""
     name, stages = "The whole step", len(line.ranks)
-    if stages > MOST_ROWS:
-        name += f", {MOST_ROWS} of {stages} stages"
+    if stages > MAX_ROWS:
+        name += f", {MAX_ROWS} of {stages} stages"
     elif stages > 1:
         name += f", all {stages} stages"
-    if line.play.folded:
-        left = format_seconds(line.play.folded_seconds)
-        name += f", without {line.play.folded:,} micro batches like the others ({left})"
+    if line.simulation.extrapolated:
+        left = format_seconds(line.simulation.extrapolated_seconds)
+        name += f", without {line.simulation.extrapolated:,} micro-batches like the others ({left})"
     return name
 
 
@@ -134,8 +135,10 @@ def terms_of(row: str, bar: Bar) -> tuple[str, ...]:
     stream = _STREAM.get(row, "compute")
     if stream == "data":
         # ZeRO-1 and 2 gather once, after the optimizer, and that is priced with the reduction.
-        gathers = bar.tip.startswith("gather") and not bar.tip.startswith("gather parameters")
-        return ("data_parallel_gather" if gathers else "data_parallel_reduce", "contention")
+        gathers = bar.tip.startswith("all-gather") and not bar.tip.startswith(
+            "all-gather parameters"
+        )
+        return ("dp_all_gather" if gathers else "dp_grad_reduce", "contention")
     if stream in SENT:
         return SENT[stream]
     return next((terms for words, terms in COMPUTED if bar.tip.startswith(words)), ())
@@ -148,11 +151,11 @@ def _panel(
     if not math.isfinite(high):
         high = max((bar.end for row in rows for bar in row.bars), default=low)
 
-    def told(row: str, bar: Bar) -> list[Any]:
+    def answer(row: str, bar: Bar) -> list[Any]:
         terms = terms_of(row, bar)
         if terms not in links:
             links.append(terms)
-        return [bar.start, bar.end, bar.colour, bar.tip, bar.mark, links.index(terms)]
+        return [bar.start, bar.end, bar.color, bar.tip, bar.mark, links.index(terms)]
 
     return {
         "name": name,
@@ -161,39 +164,39 @@ def _panel(
         "rows": [
             {
                 "name": row.name,
-                "bars": [told(row.name, bar) for bar in thinned(row.bars, high - low)],
+                "bars": [answer(row.name, bar) for bar in thinned(row.bars, high - low)],
             }
-            for row in rows[:MOST_ROWS]
+            for row in rows[:MAX_ROWS]
         ],
     }
 
 
 def thinned(bars: list[Bar], span: float) -> list[Bar]:
-    """Join neighbours that are thinner than can be seen, until few enough are left."""
-    least = span / 4000.0
-    while len(bars) > MOST_BARS:
+    """Join neighbors that are thinner than can be seen, until few enough are left."""
+    minimum = span / 4000.0
+    while len(bars) > MAX_BARS:
         kept: list[Bar] = []
         for bar in bars:
             if kept:
                 last = kept[-1]
-                near = bar.start - last.end <= least
-                small = bar.end - bar.start <= least or last.end - last.start <= least
+                near = bar.start - last.end <= minimum
+                small = bar.end - bar.start <= minimum or last.end - last.start <= minimum
                 if (
                     near
-                    and (small or last.colour == bar.colour)
-                    and bar.end - last.start <= 4 * least
+                    and (small or last.color == bar.color)
+                    and bar.end - last.start <= 4 * minimum
                 ):
                     kept[-1] = last._replace(end=max(last.end, bar.end), mark="")
                     continue
             kept.append(bar)
-        bars, least = kept, 2.0 * least
+        bars, minimum = kept, 2.0 * minimum
     return bars
 
 
 def _memory(line: Timeline) -> list[list[float]]:
     """Memory of the rank that sets the pace: (seconds, bytes), no peak left out."""
-    samples = [(sample.start, sample.value) for sample in line.memory(line.pace)]
-    size = max(math.ceil(len(samples) / MOST_SAMPLES), 1)
+    samples = [(sample.start, sample.value) for sample in line.memory(line.critical_rank)]
+    size = max(math.ceil(len(samples) / MAX_SAMPLES), 1)
     parts = [samples[first : first + size] for first in range(0, len(samples), size)]
     return [[part[0][0], max(value for _, value in part)] for part in parts]
 

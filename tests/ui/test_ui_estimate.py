@@ -4,68 +4,69 @@ import math
 
 import pytest
 
+from scalewise.ask.question import Question
 from scalewise.catalog import load_cluster
 from scalewise.explore.points import knee
-from scalewise.explore.scale import scale
-from scalewise.explore.search import search
+from scalewise.explore.scale import scale as draw_curves
+from scalewise.explore.search import search as search_all
 from scalewise.explore.sizes import Rule, parse_sizes
 from scalewise.explore.space import Limits
 from scalewise.model import load_model
-from scalewise.ui import assumptions, curves, found, nearest, steps
-from scalewise.ui.answers import estimate_answer, explain_answer, fits_answer
-from scalewise.ui.nouns import resolve
+from scalewise.ui import assumptions, nearest, scale, search, timeline
+from scalewise.ui.estimate import estimate_answer, explain_answer, fits_answer
+from scalewise.ui.inputs import resolve
 from scalewise.ui.page import early, render
-from scalewise.ui.requests import Question, ScaleRequest, SearchRequest
+from scalewise.ui.requests import ScaleRequest, SearchRequest
 
 PINNED = Question(gpus="256", batch="1024", strategy="fsdp256-mb2")
 
 
 @pytest.fixture(scope="module")
-def told():
+def answer():
     return estimate_answer(PINNED)
 
 
-def test_the_waterfall_adds_to_the_whole_step(told):
-    assert math.fsum(t["share"] for t in told["waterfall"]) == pytest.approx(1.0, abs=1e-12)
-    assert math.fsum(t["seconds"] for t in told["waterfall"]) == pytest.approx(
-        told["headline"]["step_seconds"][0]
+def test_the_waterfall_adds_to_the_whole_step(answer):
+    assert math.fsum(t["share"] for t in answer["waterfall"]) == pytest.approx(1.0, abs=1e-12)
+    assert math.fsum(t["seconds"] for t in answer["waterfall"]) == pytest.approx(
+        answer["headline"]["step_seconds"][0]
     )
 
 
-def test_memory_adds_to_the_total(told):
-    total = math.fsum(part["bytes"] for part in told["memory"])
-    assert total == pytest.approx(told["headline"]["memory_bytes"][0])
+def test_memory_adds_to_the_total(answer):
+    total = math.fsum(part["bytes"] for part in answer["memory"])
+    assert total == pytest.approx(answer["headline"]["memory_bytes"][0])
 
 
-def test_intervals_are_those_of_throughput(told):
-    head = told["headline"]
+def test_intervals_are_those_of_throughput(answer):
+    head = answer["headline"]
     rate, low, high = head["rate"]
     for key in ("step_seconds", "days", "usd", "joules"):
-        value, least, most = head[key]
-        assert least / value == pytest.approx(rate / high)
-        assert most / value == pytest.approx(rate / low)
-        assert least < value < most
+        value, minimum, maximum = head[key]
+        assert minimum / value == pytest.approx(rate / high)
+        assert maximum / value == pytest.approx(rate / low)
+        assert minimum < value < maximum
 
 
-def test_run_totals_follow_from_the_rates(told):
-    head = told["headline"]
+def test_run_totals_follow_from_the_rates(answer):
+    head = answer["headline"]
     assert head["days"][0] == pytest.approx(head["tokens"] / head["tokens_per_second"][0] / 86400)
     hours = head["days"][0] * 24
     assert head["usd"][0] == pytest.approx(hours * head["usd_per_hour"])
     assert head["joules"][0] == pytest.approx(hours * 3600 * head["facility_watts"])
 
 
-def test_hidden_and_exposed_make_up_the_load(told):
-    for each in told["hidden"]:
+def test_hidden_and_exposed_make_up_the_load(answer):
+    for each in answer["hidden"]:
         assert each["hidden"] + each["exposed"] == pytest.approx(each["seconds"])
 
 
-def test_the_takeaway_is_where_kernels_and_network_take_the_same_time(told):
-    have = told["takeaway"]
-    assert have["per"] == "micro step"
+def test_the_takeaway_is_where_kernels_and_network_take_the_same_time(answer):
+    have = answer["takeaway"]
+    assert have["per"] == "micro-batch"
     assert have["tokens"] == 2 * 4096
-    assert have["communication"] == pytest.approx(math.fsum(h["seconds"] for h in told["hidden"]))
-    # With as many sequences per micro step as come nearest to the limit, it is about even.
+    assert have["communication"] == pytest.approx(math.fsum(h["seconds"] for h in answer["hidden"]))
+    # With as many sequences per micro-batch as come nearest to the limit, it is about even.
     near = max(round(have["limit"] / 4096), 1)
     asked = Question(gpus="256", batch=str(256 * near), strategy=f"fsdp256-mb{near}")
     again = estimate_answer(asked)["takeaway"]
@@ -92,14 +93,15 @@ def test_modules_of_charts_come_early_and_the_library_does_not():
 def test_the_first_paint_waits_for_no_second_file():
     page = render("n=64")
     assert 'rel="stylesheet"' not in page
-    assert "<style>/* Calm" in page
+    assert "<style>/* Colors" in page
+    assert '"near_tie":0.015' in page
 
 
-def test_levers_are_tried_before_they_are_told():
-    told = estimate_answer(Question(gpus="2048", batch="4096", strategy="fsdp2048-mb1"))
-    first = told["levers"]["found"][0]
+def test_suggestions_are_estimated_before_they_are_shown():
+    answer = estimate_answer(Question(gpus="2048", batch="4096", strategy="fsdp2048-mb1"))
+    first = answer["suggestions"]["found"][0]
     again = estimate_answer(Question(gpus="2048", batch="4096", strategy=first["strategy"]))
-    old, new = told["headline"], again["headline"]
+    old, new = answer["headline"], again["headline"]
     assert first["gain"] == pytest.approx(new["rate"][0] / old["rate"][0] - 1)
     assert first["seconds"] == pytest.approx(old["step_seconds"][0] - new["step_seconds"][0])
     assert first["usd"] == pytest.approx(old["usd"][0] - new["usd"][0])
@@ -107,62 +109,64 @@ def test_levers_are_tried_before_they_are_told():
 
 
 def test_infeasible_says_the_smallest_change_that_works():
-    told = estimate_answer(Question(model="llama-3-70b", gpus="8"))
-    assert not told["headline"]["feasible"]
-    first = told["remedies"][0]
-    assert first["words"].startswith("fits from 16 accelerators")
-    assert first["change"] == {"gpus": "16", "strategy": None}
-    again = estimate_answer(Question(model="llama-3-70b", gpus="16"))
+    answer = estimate_answer(Question(model="llama-3-70b", gpus="8"))
+    assert not answer["headline"]["feasible"]
+    first = answer["fixes"][0]
+    assert first["words"].startswith("fits from 32 GPUs")
+    assert first["change"] == {"gpus": "32", "strategy": None}
+    again = estimate_answer(Question(model="llama-3-70b", gpus="32"))
     assert again["headline"]["feasible"]
 
 
 def test_a_pinned_plan_that_does_not_fit_is_offered_another_on_the_same_accelerators():
-    told = estimate_answer(Question(gpus="8", batch="64", strategy="ddp8"))
-    assert told["remedies"][0]["change"] == {"strategy": None}
+    answer = estimate_answer(Question(gpus="8", batch="64", strategy="ddp8"))
+    assert answer["fixes"][0]["change"] == {"strategy": None}
 
 
 def test_what_fits_next_is_where_it_stops():
-    told = fits_answer(PINNED)
-    strategy = f"fsdp256-mb{told['micro_batch']}"
-    batch = str(256 * told["micro_batch"])
+    answer = fits_answer(PINNED)
+    strategy = f"fsdp256-mb{answer['micro_batch']}"
+    batch = str(256 * answer["micro_batch"])
     last = resolve(Question(gpus="256", batch=batch, strategy=strategy)).estimate
-    more = f"fsdp256-mb{told['micro_batch'] + 1}"
-    batch = str(256 * (told["micro_batch"] + 1))
+    more = f"fsdp256-mb{answer['micro_batch'] + 1}"
+    batch = str(256 * (answer["micro_batch"] + 1))
     over = resolve(Question(gpus="256", batch=batch, strategy=more)).estimate
-    assert last.memory_bytes <= last.memory_capacity < over.memory_bytes
-    assert told["accelerators"] == 2
+    assert last.fit >= 0.9 > over.fit
+    assert answer["accelerators"] == 2
 
 
-def test_every_term_can_be_explained(told):
+def test_every_term_can_be_explained(answer):
     explained = {each["key"] for each in explain_answer(PINNED)["explained"]}
-    assert {term["key"] for term in told["waterfall"]} <= explained
+    assert {term["key"] for term in answer["waterfall"]} <= explained
 
 
 def test_curves_of_given_strategies_are_those_of_the_library():
     request = ScaleRequest(question=PINNED, sizes="8..64", templates=("fsdp", "hsdp8"), knee=0.9)
-    told = curves.scale_answer(request)
-    rule = Rule(kind="strong", batch=1024, sequence=4096, precision="bf16",
+    answer = scale.scale_answer(request)
+    rule = Rule(kind="strong", batch=1024, seq_len=4096, precision="bf16",
                 tokens=20.0 * load_model("llama-2-7b").parameters)  # fmt: skip
     cluster = load_cluster("dgx-h100", accelerators=64)
-    same = scale(load_model("llama-2-7b"), cluster, rule, ["fsdp", "hsdp8"], parse_sizes("8..64"))
-    for mine, theirs in zip(told["curves"], same.curves, strict=True):
+    same = draw_curves(
+        load_model("llama-2-7b"), cluster, rule, ["fsdp", "hsdp8"], parse_sizes("8..64")
+    )
+    for mine, theirs in zip(answer["curves"], same.curves, strict=True):
         assert [p["step_seconds"] for p in mine["points"]] == [
             p.step_seconds for p in theirs.points
         ]
         assert [p["strategy"] for p in mine["points"]] == [p.strategy for p in theirs.points]
     found_knees = [each for each in map(lambda c: knee(c, 0.9), same.curves) if each]
-    assert len(told["knees"]) == len(found_knees)
+    assert len(answer["knees"]) == len(found_knees)
 
 
 def test_a_weak_curve_grows_its_batch():
-    told = curves.scale_answer(ScaleRequest(question=PINNED, sizes="8,16", kind="weak"))
-    assert [p["global_batch"] for p in told["curves"][0]["points"]] == [32, 64]
-    assert told["batch"] == 4.0
+    answer = scale.scale_answer(ScaleRequest(question=PINNED, sizes="8,16", kind="weak"))
+    assert [p["global_batch"] for p in answer["curves"][0]["points"]] == [32, 64]
+    assert answer["batch"] == 4.0
 
 
 def test_best_of_a_curve_is_the_strategy_of_the_estimate():
-    told = curves.scale_answer(ScaleRequest(sizes="64,256", templates=("best",)))
-    for point in told["curves"][0]["points"]:
+    answer = scale.scale_answer(ScaleRequest(sizes="64,256", templates=("best",)))
+    for point in answer["curves"][0]["points"]:
         one = estimate_answer(Question(gpus=str(point["accelerators"])))
         assert one["question"]["strategy"] == point["strategy"]
         assert one["headline"]["step_seconds"][0] == point["step_seconds"]
@@ -170,29 +174,29 @@ def test_best_of_a_curve_is_the_strategy_of_the_estimate():
 
 def test_sizes_at_which_nothing_runs_say_why():
     asked = Question(model="llama-3-70b")
-    told = curves.scale_answer(ScaleRequest(question=asked, sizes="4..32", templates=("best",)))
-    missing = {each["accelerators"]: each["reason"] for each in told["curves"][0]["missing"]}
-    assert set(missing) == {4, 8}
+    answer = scale.scale_answer(ScaleRequest(question=asked, sizes="4..32", templates=("best",)))
+    missing = {each["accelerators"]: each["reason"] for each in answer["curves"][0]["missing"]}
+    assert set(missing) == {4, 8, 16}
     assert "fits" in missing[8]
 
 
 def test_the_search_view_is_the_search():
     asked = Question(gpus="32", batch="64", strategy="fsdp32-mb1")
-    told = found.search_answer(SearchRequest(question=asked, top=5))
-    q = resolve(asked).nouns
-    same = search(q.model, q.cluster, q.workload, limits=Limits(overlap=(True,)), top=5)
-    assert [row["strategy"] for row in told["rows"]] == [str(e.strategy) for e in same.strategies]
-    assert told["examined"] == same.examined
-    assert sum(told["infeasible"].values()) + told["feasible"] == told["examined"]
-    assert told["rows"][0]["gap"] == 0.0
-    assert told["current"]["strategy"] == "fsdp32-mb1"
-    assert told["current"]["gap"] >= 0.0
-    assert len({(row["tp"], row["pp"]) for row in told["map"]}) == len(told["map"])
+    answer = search.search_answer(SearchRequest(question=asked, top=5))
+    q = resolve(asked).asked
+    same = search_all(q.model, q.cluster, q.workload, limits=Limits(overlap=(True,)), top=5)
+    assert [row["strategy"] for row in answer["rows"]] == [str(e.strategy) for e in same.strategies]
+    assert answer["evaluated"] == same.evaluated
+    assert sum(answer["infeasible"].values()) + answer["feasible"] == answer["evaluated"]
+    assert answer["rows"][0]["gap"] == 0.0
+    assert answer["current"]["strategy"] == "fsdp32-mb1"
+    assert answer["current"]["gap"] >= 0.0
+    assert len({(row["tp"], row["pp"]) for row in answer["map"]}) == len(answer["map"])
 
 
 def test_assumptions_move_what_they_say():
-    told = assumptions.assumptions_answer(PINNED)
-    rows = {row["key"]: row for row in told["rows"]}
+    answer = assumptions.assumptions_answer(PINNED)
+    rows = {row["key"]: row for row in answer["rows"]}
     assert rows["cluster.usd_per_hour"]["usd"][0] == pytest.approx(0.1)
     assert rows["cluster.usd_per_hour"]["time"] == [0.0, 0.0]
     assert rows["cluster.usd_per_hour"]["range"] == "$1.99 to $5.00 (2026-05)"
@@ -202,7 +206,7 @@ def test_assumptions_move_what_they_say():
                        sets=(f"accelerator.peak_flops.bf16={1.1 * peak['value']}",))  # fmt: skip
     old, new = resolve(PINNED).estimate, resolve(changed).estimate
     assert peak["time"][0] == pytest.approx(new.step_seconds / old.step_seconds - 1)
-    assert all(row["source"] for row in told["rows"])
+    assert all(row["source"] for row in answer["rows"])
 
 
 def test_every_assumption_can_be_written_back_as_it_is_shown():
@@ -212,9 +216,9 @@ def test_every_assumption_can_be_written_back_as_it_is_shown():
 
 def test_changed_assumptions_are_flagged():
     asked = Question(sets=("cluster.pue=1.4",))
-    told = assumptions.assumptions_answer(asked)
-    assert [row["key"] for row in told["rows"] if row["changed"]] == ["cluster.pue"]
-    assert told["changed"] == ["cluster.pue = 1.4 (was 1.15)"]
+    answer = assumptions.assumptions_answer(asked)
+    assert [row["key"] for row in answer["rows"] if row["changed"]] == ["cluster.pue"]
+    assert answer["changes"] == ["cluster.pue = 1.4 (was 1.15)"]
 
 
 @pytest.fixture(scope="module")
@@ -230,10 +234,10 @@ def test_a_measured_run_is_inside_the_evidence(index):
 
     plan, stack = completed_plan(run)
     e = estimate(plan.model, plan.cluster, plan.workload, plan.strategy, stack=stack)
-    told = nearest.nearest(index, e)
-    assert told["grade"] == "inside"
-    assert told["runs"][0]["distance"] == 0.0
-    assert len({(r["source"], r["model"], r["accelerators"]) for r in told["runs"]}) == 3
+    answer = nearest.nearest(index, e)
+    assert answer["grade"] == "inside"
+    assert answer["runs"][0]["distance"] == 0.0
+    assert len({(r["source"], r["model"], r["accelerators"]) for r in answer["runs"]}) == 3
 
 
 @pytest.mark.parametrize(
@@ -249,10 +253,10 @@ def test_grades(index, question, grade):
 
 
 def test_measured_dots_belong_to_the_chip_and_the_size(index):
-    told = nearest.overlay(index, resolve(Question()).estimate)
-    assert told["runs"]
-    assert {run["accelerators"] for run in told["runs"]} >= {8, 256}
-    assert all(run["measured"] > 0 and 0 < run["mfu"] < 1 for run in told["runs"])
+    answer = nearest.overlay(index, resolve(Question()).estimate)
+    assert answer["runs"]
+    assert {run["accelerators"] for run in answer["runs"]} >= {8, 256}
+    assert all(run["measured"] > 0 and 0 < run["mfu"] < 1 for run in answer["runs"])
 
 
 def test_runs_that_no_fit_has_used_are_marked():
@@ -273,14 +277,11 @@ def few_of(runs):
     return [run for group in seen.values() for run in group[:3]]
 
 
-def test_defaults_have_a_source_and_say_whether_they_are_in_use():
-    budget, batch = assumptions.assumptions_answer(PINNED)["defaults"]
-    assert "2203.15556" in budget["source"]
-    assert "2307.09288" in batch["source"]
-    assert (budget["used"], batch["used"]) == (True, True)
-    other = Question(gpus="256", batch="512", strategy="fsdp256-mb2", tokens="15T")
-    budget, batch = assumptions.assumptions_answer(other)["defaults"]
-    assert (budget["used"], batch["used"]) == (False, False)
+def test_defaults_have_a_reason():
+    rows = assumptions.assumptions_answer(PINNED)["defaults"]
+    assert [row["flag"] for row in rows] == ["--seq", "--precision", "--stack", "--tokens"]
+    assert rows[-1]["why"] == "20 per parameter, compute-optimal by Chinchilla"
+    assert all(row["value"] and row["why"] for row in rows)
 
 
 PLANS = [
@@ -295,13 +296,15 @@ PLANS = [
 def test_every_bar_names_terms_and_every_term_has_bars(question):
     import msgspec
 
-    from scalewise.step.terms import TERM_NAMES
+    from scalewise.terms import TERMS
 
-    told = msgspec.json.decode(steps.timeline_json(question))
-    assert all(set(terms) <= set(TERM_NAMES) for terms in told["links"])
-    bars = [(row["name"], bar) for p in told["panels"] for row in p["rows"] for bar in row["bars"]]
-    assert [bar for _, bar in bars if not told["links"][bar[5]]] == []
-    reached = {term for _, bar in bars for term in told["links"][bar[5]]} | set(steps.IDLE)
+    answer = msgspec.json.decode(timeline.timeline_json(question))
+    assert all(set(terms) <= set(TERMS) for terms in answer["links"])
+    bars = [
+        (row["name"], bar) for p in answer["panels"] for row in p["rows"] for bar in row["bars"]
+    ]
+    assert [bar for _, bar in bars if not answer["links"][bar[5]]] == []
+    reached = {term for _, bar in bars for term in answer["links"][bar[5]]} | set(timeline.IDLE)
     shown = {term["key"] for term in estimate_answer(question)["waterfall"]}
     assert shown - reached == set()
 
@@ -309,33 +312,33 @@ def test_every_bar_names_terms_and_every_term_has_bars(question):
 def test_all_stages_are_shown_or_it_is_said(monkeypatch):
     import msgspec
 
-    told = msgspec.json.decode(steps.timeline_json(PLANS[2]))
-    assert (told["stages"], told["stages_shown"]) == (8, 8)
-    assert told["panels"][0]["name"] == "The whole step, all 8 stages"
-    monkeypatch.setattr(steps, "MOST_ROWS", 3)
-    told = msgspec.json.decode(steps.timeline_json(PLANS[2]))
-    assert (told["stages"], told["stages_shown"]) == (8, 3)
-    assert told["panels"][0]["name"] == "The whole step, 3 of 8 stages"
-    assert len(told["panels"][0]["rows"]) == 3
+    answer = msgspec.json.decode(timeline.timeline_json(PLANS[2]))
+    assert (answer["stages"], answer["stages_shown"]) == (8, 8)
+    assert answer["panels"][0]["name"] == "The whole step, all 8 stages"
+    monkeypatch.setattr(timeline, "MAX_ROWS", 3)
+    answer = msgspec.json.decode(timeline.timeline_json(PLANS[2]))
+    assert (answer["stages"], answer["stages_shown"]) == (8, 3)
+    assert answer["panels"][0]["name"] == "The whole step, 3 of 8 stages"
+    assert len(answer["panels"][0]["rows"]) == 3
 
 
 def test_the_timeline_ends_with_the_step():
     import msgspec
 
-    told = msgspec.json.decode(steps.timeline_json(PINNED))
-    first = told["panels"][0]
-    assert first["high"] == pytest.approx(told["step_seconds"])
-    assert told["step_seconds"] == pytest.approx(told["estimate_seconds"], rel=0.02)
-    for panel in told["panels"]:
+    answer = msgspec.json.decode(timeline.timeline_json(PINNED))
+    first = answer["panels"][0]
+    assert first["high"] == pytest.approx(answer["step_seconds"])
+    assert answer["step_seconds"] == pytest.approx(answer["estimate_seconds"], rel=0.02)
+    for panel in answer["panels"]:
         for row in panel["rows"]:
             assert all(panel["low"] <= bar[0] <= bar[1] <= panel["high"] * (1 + 1e-9)
                        for bar in row["bars"])  # fmt: skip
 
 
 def test_thin_bars_are_joined_until_few_are_left():
-    from scalewise.report.schedule import Bar
+    from scalewise.report.timeline_figure import Bar
 
     bars = [Bar(i * 1e-4, i * 1e-4 + 0.9e-4, "forward", "x") for i in range(10_000)]
-    kept = steps.thinned(bars, 1.0)
-    assert len(kept) <= steps.MOST_BARS
+    kept = timeline.thinned(bars, 1.0)
+    assert len(kept) <= timeline.MAX_BARS
     assert (kept[0].start, kept[-1].end) == (bars[0].start, bars[-1].end)

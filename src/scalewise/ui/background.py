@@ -1,4 +1,4 @@
-"""Who computes? Threads for what takes milliseconds, two warm processes for what takes longer.
+"""Worker processes of the web UI, and tickets that can be stopped.
 
     with Workers() as workers:
         ticket = workers.ticket()
@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
@@ -57,7 +57,7 @@ def _start(flags: Any, done: Any, parent: int) -> None:
     # Ctrl-C is for the server, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
-    from scalewise.ui import curves, found, nearest  # noqa: F401
+    from scalewise.ui import api  # noqa: F401
 
 
 def _watch(parent: int) -> None:
@@ -121,14 +121,6 @@ class Ticket:
             Stopped: If the ticket was stopped meanwhile.
         """
         return self._wait(self.submit(function, *arguments))
-
-    def map(self, function: Callable[[Any], T], items: Sequence[Any]) -> Iterable[tuple[int, T]]:
-        """Compute items in all processes; the largest come last and should begin first."""
-        places = list(reversed(range(len(items))))
-        futures = {place: self.submit(function, items[place]) for place in places}
-        for done, place in enumerate(places, start=1):
-            yield place, self._wait(futures[place])
-            self._workers.done[self.slot] = done / len(items)
 
     def _wait(self, future: Future[T]) -> T:
         from concurrent.futures import CancelledError
@@ -263,9 +255,3 @@ class Cache:
 
     def __len__(self) -> int:
         return len(self._kept)
-
-
-def chunks(size: int, most: int) -> Iterator[tuple[int, int]]:
-    """Cut a range into parts of at most `most`."""
-    for first in range(0, size, most):
-        yield first, min(first + most, size)

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 import pytest
 
 from scalewise.errors import ScalewiseError
-from scalewise.ui.work import Busy, Stopped, Workers, check, chunks
+from scalewise.ui.background import Busy, Stopped, Workers, check
 from waiting import PATIENCE, until
 
 
@@ -38,13 +38,6 @@ def workers():
 def test_work_is_done_elsewhere(workers):
     ticket = workers.ticket()
     assert ticket.run(spin, ticket.slot, 0.0) != os.getpid()
-    workers.close_ticket(ticket)
-
-
-def test_items_come_back_with_their_place(workers):
-    ticket = workers.ticket()
-    assert dict(ticket.map(square, [1, 2, 3, 4])) == {0: 1, 1: 4, 2: 9, 3: 16}
-    assert ticket.progress == 1.0
     workers.close_ticket(ticket)
 
 
@@ -82,7 +75,3 @@ def test_more_tickets_than_places_are_refused(workers):
         workers.ticket()
     for ticket in taken:
         workers.close_ticket(ticket)
-
-
-def test_chunks_cover_all():
-    assert list(chunks(5, 2)) == [(0, 2), (2, 4), (4, 5)]

@@ -1,21 +1,18 @@
-"""Which published claims hold here? The shipped studies, run and read in the page.
+"""The study view: shipped studies, their verdicts and figures.
 
-    listing()["studies"][0]["name"]
-    study_answer(StudyRequest(name="what-to-buy"), ticket)["verdicts"]
-
-`study` computes, `report.study_style` says what to draw; points go to the worker processes.
+listing()["studies"][0]["name"]
+study_answer(StudyRequest(name="what-to-buy"))["verdicts"]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from scalewise.errors import InputError, did_you_mean
-from scalewise.report.study_plotly import study_figure
-from scalewise.report.study_style import drawing_of
+from scalewise.report.draw_plotly import plotly_figure
+from scalewise.report.study_figure import study_figure
 from scalewise.report.study_words import findings
 from scalewise.study.files import Experiment, load_study, shipped
 from scalewise.study.overlays import marks_of
@@ -25,20 +22,18 @@ from scalewise.ui.requests import StudyRequest
 
 if TYPE_CHECKING:
     from scalewise.study.rows import Row
-    from scalewise.ui.work import Ticket
+    from scalewise.study.run import Runner
 
-R = TypeVar("R")
-
-MOST_ROWS = 400
+MAX_ROWS = 400
 """Rows of one experiment's table."""
 
 
 def listing() -> dict[str, Any]:
     """The shipped studies, with what each of them asks."""
-    told = []
+    lines = []
     for name in shipped():
         study = load_study(name)
-        told.append(
+        lines.append(
             {
                 "name": name,
                 "title": study.title,
@@ -49,11 +44,15 @@ def listing() -> dict[str, Any]:
                 "quick_points": sum(len(plan(each)) for each in reduced(study).experiments),
             }
         )
-    return {"studies": told}
+    return {"studies": lines}
 
 
-def study_answer(request: StudyRequest, ticket: Ticket) -> dict[str, Any]:
+def study_answer(request: StudyRequest, runner: Runner | None = None) -> dict[str, Any]:
     """Run a study.
+
+    Args:
+        request: Which, and how much of it.
+        runner: Computes its points; by default one after the other.
 
     Raises:
         InputError: If there is no such study.
@@ -65,12 +64,6 @@ def study_answer(request: StudyRequest, ticket: Ticket) -> dict[str, Any]:
     study = load_study(request.name)
     if request.quick:
         study = reduced(study)
-
-    def runner(
-        tasks: Iterable[Any], function: Callable[[Any], R], result_type: Any
-    ) -> Iterator[tuple[int, R]]:
-        del result_type
-        return iter(ticket.map(function, list(tasks)))
 
     answer = run_study(study, runner)
     return {
@@ -100,13 +93,13 @@ def study_answer(request: StudyRequest, ticket: Ticket) -> dict[str, Any]:
 
 def _figure(experiment: Experiment, number: int, rows: list[Row]) -> dict[str, Any] | None:
     """One figure, as Plotly's own JSON."""
-    drawing = drawing_of(experiment, number, rows, marks_of(experiment, rows))
-    if not drawing.panels:
+    figure = study_figure(experiment, number, rows, marks_of(experiment, rows))
+    if not figure.panels:
         return None
-    plain: dict[str, Any] = msgspec.json.decode(study_figure(drawing).to_json())
+    plain: dict[str, Any] = msgspec.json.decode(plotly_figure(figure).to_json())
     plain["layout"].pop("template", None)
     return {
-        "name": drawing.name,
+        "name": figure.name,
         "caption": experiment.figures[number].caption,
         "data": plain["data"],
         "layout": plain["layout"],
@@ -138,7 +131,7 @@ def _experiment(experiment: Experiment, answer: Answer) -> dict[str, Any]:
                 "strategy": row.strategy,
                 "infeasible": row.infeasible,
             }
-            for row in rows[:MOST_ROWS]
+            for row in rows[:MAX_ROWS]
         ],
-        "left_out": max(len(rows) - MOST_ROWS, 0),
+        "left_out": max(len(rows) - MAX_ROWS, 0),
     }

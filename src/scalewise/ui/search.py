@@ -1,9 +1,9 @@
-"""Which strategies are there? The table, the front and the map of the search view.
+"""The search view: table, Pareto front and map of all strategies.
 
-    told = search_answer(SearchRequest(by="time"), progress=print)
-    told["rows"][0]["strategy"], told["front"], told["map"], told["why"]
+    answer = search_answer(SearchRequest(by="time"), progress=print)
+    answer["rows"][0]["strategy"], answer["front"], answer["map"], answer["why"]
 
-`explore.search` tries every strategy; this file only turns what it found into rows.
+`explore.search` estimates every strategy; this file turns the result into rows.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from scalewise.cli.inputs import ask
 from scalewise.errors import ScalewiseError
 from scalewise.explore.search import objective_of, search, why_slower
 from scalewise.explore.space import Limits
-from scalewise.report.ranking_style import is_tie
 from scalewise.step.estimate import NEAR_TIE
-from scalewise.step.support import check_supported
-from scalewise.step.terms import TERM_NAMES
 from scalewise.strategy import Strategy
-from scalewise.ui.nouns import flags, named_question, replace_strategy, resolve
+from scalewise.terms import GROUPS
+from scalewise.ui.inputs import inputs, resolve
 from scalewise.ui.requests import SearchRequest
 
 if TYPE_CHECKING:
@@ -42,20 +39,19 @@ def search_answer(
     Raises:
         InputError: If a word is not understood, or the objective is not known of the cluster.
     """
-    named, _ = named_question(request.question)
-    nouns = ask(**flags(replace_strategy(named, None)))
-    check_supported(nouns.model)
-    known_power = nouns.cluster.power_limit is not None
+    asked = inputs(request.question)
+    known_power = asked.cluster.power_limit is not None
     found = search(
-        nouns.model,
-        nouns.cluster,
-        nouns.workload,
+        asked.model,
+        asked.cluster,
+        asked.workload,
         limits=None if request.every else Limits(overlap=(True,)),
         by=request.by,
         top=request.top,
         pareto=("time", "energy") if known_power else ("time", "memory"),
-        stack=nouns.stack,
-        by_mesh=True,
+        stack=asked.stack,
+        fit=asked.fit,
+        best_by_tp_pp=True,
         progress=progress,
     )
     current = None
@@ -65,18 +61,21 @@ def search_answer(
         except ScalewiseError:
             current = None
     return {
-        "question": msgspec.to_builtins(named),
+        "question": msgspec.to_builtins(asked.question),
         "by": request.by,
-        "examined": found.examined,
+        "evaluated": found.evaluated,
         "feasible": found.feasible,
         "infeasible": found.infeasible,
         "ties": found.ties,
         "near_tie": NEAR_TIE,
         "simplest": None if found.simplest is None else str(found.simplest.strategy),
+        "safest": None if found.safest is None else _row(found.safest, found),
         "rows": [_row(e, found) for e in found.strategies],
         "front": [_row(e, found) for e in found.pareto],
         "front_by": "energy" if known_power else "memory",
-        "map": [{"tp": tp, "pp": pp, **_row(e, found)} for (tp, pp), e in found.by_mesh.items()],
+        "map": [
+            {"tp": tp, "pp": pp, **_row(e, found)} for (tp, pp), e in found.best_by_tp_pp.items()
+        ],
         "why": found.why(),
         "nearest": None if found.nearest is None else _row(found.nearest, found),
         "current": _current(current, found),
@@ -96,13 +95,15 @@ def _row(e: Estimate, found: Search) -> dict[str, Any]:
         "mfu": e.mfu,
         "memory_bytes": e.memory_bytes,
         "memory_capacity": e.memory_capacity,
+        "fit": e.fit,
+        "stack": e.stack.name,
         "usd": None if cost is None or tokens is None else cost * tokens / 1e6,
         "joules": None if joules is None or tokens is None else joules * tokens,
         "joules_per_token": joules,
-        "exposed_share": e.exposed_share,
-        "exposed_most": TERM_NAMES.get(largest, largest.replace("_", " ")),
+        "exposed_fraction": e.exposed_fraction,
+        "exposed_most": GROUPS[largest],
         "gap": 0.0 if best is None else value / objective_of(best, found.by) - 1.0,
-        "tie": best is not None and is_tie(found, e),
+        "tie": found.is_tie(e),
         "degrees": degrees(e.strategy),
     }
 
@@ -121,11 +122,11 @@ def _current(current: Estimate | None, found: Search) -> dict[str, Any] | None:
     best = found.best
     if current is None:
         return None
-    told = _row(current, found)
-    told["feasible"] = current.feasible
+    answer = _row(current, found)
+    answer["feasible"] = current.feasible
     if best is None:
-        return told
+        return answer
     old, new = degrees(current.strategy), degrees(best.strategy)
-    told["changes"] = [[name, old[name], new[name]] for name in old if old[name] != new[name]]
-    told["why"] = why_slower(current, best, found.by)
-    return told
+    answer["changes"] = [[name, old[name], new[name]] for name in old if old[name] != new[name]]
+    answer["why"] = why_slower(current, best, found.by)
+    return answer

@@ -1,7 +1,7 @@
-"""What does the estimate view show? The answer first, then where it goes, what fits, what helps.
+"""The estimate view: headline, step time by term, memory by part, what fits, suggestions.
 
-    told = estimate_answer(Question(model="llama-2-7b", gpus="256"))
-    told["headline"]["step_seconds"], told["waterfall"], told["memory"], told["levers"]
+    answer = estimate_answer(Question(model="llama-2-7b", gpus=256))
+    answer["headline"]["step_seconds"], answer["waterfall"], answer["memory"]
 
 Numbers only, SI, each with its interval where there is one: the page puts units on them. What is in
 `estimate` is what `scalewise estimate --json` prints of the same question.
@@ -15,46 +15,25 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from scalewise.ask.question import Question
+from scalewise.ask.state import copies
 from scalewise.errors import InputError
-from scalewise.explore.remedies import remedies
-from scalewise.report.advice import WORTH_SAYING, neighbours
-from scalewise.report.explain import explain
+from scalewise.explore.fixes import fixes
+from scalewise.explore.usual import usual
+from scalewise.report.explain import shown
+from scalewise.report.suggestions import WORTH_SAYING, neighbors
 from scalewise.report.words import convention_words
-from scalewise.step.estimate import estimate
-from scalewise.step.result import COMPUTE_TERMS
-from scalewise.step.terms import TERM_NAMES
-from scalewise.ui.nouns import Asked, resolve
-from scalewise.ui.requests import Question
-from scalewise.ui.solve import solve
-from scalewise.ui.state import copies
+from scalewise.step.estimate import CHOSEN_FIT, estimate
+from scalewise.step.explain import explain
+from scalewise.terms import GROUPS, TERMS
+from scalewise.ui.inputs import Answered, resolve
 
 if TYPE_CHECKING:
+    from scalewise.derivation import Derivation
     from scalewise.step.result import Estimate
 
 DAY = 86400.0
-MOST_LEVERS = 3
-
-GROUPS = {
-    **dict.fromkeys((*COMPUTE_TERMS, "memory_bound"), "compute"),
-    "recompute": "recompute",
-    **dict.fromkeys(
-        ("tensor_parallel", "context_parallel", "data_parallel_gather", "data_parallel_reduce",
-         "contention", "pipeline_send"), "communication",
-    ),
-    "bubble": "bubble",
-    "host": "other",
-    "optimizer": "optimizer",
-    "overhead": "other",
-    "straggler": "other",
-}  # fmt: skip
-"""Kind of a term: what the page colours alike."""
-
-COMMUNICATION = {
-    "tensor_parallel": "tensor parallel",
-    "context_parallel": "context parallel",
-    "data_parallel": "data parallel",
-    "pipeline": "pipeline sends",
-}
+MAX_LEVERS = 3
 
 
 def estimate_answer(question: Question) -> dict[str, Any]:
@@ -63,15 +42,15 @@ def estimate_answer(question: Question) -> dict[str, Any]:
     Raises:
         InputError: If a word is not understood.
     """
-    asked = resolve(question)
-    e = asked.estimate
+    answered = resolve(question)
+    e = answered.estimate
     return {
-        "question": msgspec.to_builtins(asked.question),
-        "pinned": asked.pinned,
-        "tried": asked.tried,
-        "moved": list(asked.moved),
-        "chosen": list(dict.fromkeys([*asked.chosen, *e.defaults])),
-        "changed": list(asked.nouns.changed),
+        "question": msgspec.to_builtins(answered.question),
+        "pinned": answered.asked.stated,
+        "tried": answered.asked.evaluated,
+        "moved": list(answered.moved),
+        "defaults": [str(each) for each in answered.defaults],
+        "changes": list(answered.asked.changes),
         "headline": headline(e),
         "waterfall": waterfall(e),
         "hidden": hidden(e),
@@ -79,11 +58,11 @@ def estimate_answer(question: Question) -> dict[str, Any]:
             {"key": k, "label": k.replace("_", " "), "bytes": v} for k, v in e.memory.items()
         ],
         "takeaway": takeaway(e),
-        "levers": levers(asked),
-        "remedies": _remedies(asked),
+        "suggestions": step_suggestions(answered),
+        "fixes": _fixes(answered),
         "convention": {"name": e.convention, "words": convention_words(e.convention)},
-        "copy": copies(asked.question),
-        "notes": list(asked.nouns.notes),
+        "copy": copies(answered.question),
+        "notes": list(answered.asked.notes),
         "estimate": e.to_dict(),
     }
 
@@ -116,7 +95,7 @@ def headline(e: Estimate) -> dict[str, Any]:
         "mfu": [e.mfu, e.mfu / slow, e.mfu / fast],
         "hfu": e.hfu,
         "tflops": e.tflops,
-        "exposed_share": e.exposed_share,
+        "exposed_fraction": e.exposed_fraction,
         "usd_per_million_tokens": timed(cost),
         "joules_per_token": timed(joules),
         "watts_per_accelerator": e.watts_per_accelerator,
@@ -129,7 +108,7 @@ def headline(e: Estimate) -> dict[str, Any]:
         "tokens": tokens,
         "tokens_per_step": e.workload.tokens_per_step,
         "tokens_per_accelerator": e.workload.tokens_per_step / e.cluster.accelerators,
-        "micro_steps": e.micro_steps,
+        "num_microbatches": e.num_microbatches,
         "interval": [e.low / rate, e.high / rate],
     }  # fmt: skip
 
@@ -139,8 +118,8 @@ def waterfall(e: Estimate) -> list[dict[str, Any]]:
     return [
         {
             "key": key,
-            "label": TERM_NAMES[key],
-            "group": GROUPS[key],
+            "label": TERMS[key].label,
+            "group": TERMS[key].kind,
             "seconds": seconds,
             "share": seconds / e.step_seconds,
         }
@@ -150,16 +129,16 @@ def waterfall(e: Estimate) -> list[dict[str, Any]]:
 
 
 def hidden(e: Estimate) -> list[dict[str, Any]]:
-    """Communication by group: all of it, and what of it nothing hides."""
+    """Communication by group: all of it, and its exposed and overlapped parts."""
     return [
         {
             "key": key,
-            "label": COMMUNICATION[key],
+            "label": GROUPS[key],
             "seconds": load,
             "exposed": min(e.exposed[key], load),
             "hidden": max(load - e.exposed[key], 0.0),
         }
-        for key, load in e.load.items()
+        for key, load in e.comm_seconds.items()
         if load > 0.0
     ]
 
@@ -169,46 +148,46 @@ def takeaway(e: Estimate) -> dict[str, Any] | None:
 
     What data parallelism sends does not grow with the tokens, kernels and all other communication
     do about in proportion: that gives the limit, an inequality to remember. ZeRO-3 sends in every
-    micro step, so its tokens are those of a micro step; the others send once per step. None where
+    micro-batch, so its tokens are those of a micro-batch; the others send once per step. None where
     nothing is sent.
     """
-    compute = math.fsum(
-        seconds for key, seconds in e.terms.items() if GROUPS[key] in ("compute", "recompute")
-    )
-    fixed = e.load["data_parallel"]
-    growing = math.fsum(e.load.values()) - fixed
+    compute = math.fsum(seconds for key, seconds in e.terms.items() if TERMS[key].kind == "compute")
+    fixed = e.comm_seconds["data_parallel"]
+    growing = math.fsum(e.comm_seconds.values()) - fixed
     if fixed + growing <= 0.0:
         return None
     often = e.strategy.sharding == "zero3"
     have = e.workload.tokens_per_step / e.cluster.accelerators
-    have /= e.micro_steps if often else 1
+    have /= e.num_microbatches if often else 1
     return {
         "tokens": have,
         "limit": have * fixed / (compute - growing) if compute > growing else None,
-        "per": "micro step" if often else "step",
+        "per": "micro-batch" if often else "step",
         "communication": fixed + growing,
         "compute": compute,
     }
 
 
-def levers(asked: Asked) -> dict[str, Any]:
+def step_suggestions(answered: Answered) -> dict[str, Any]:
     """The changes of one decision that help most, each with what it gains over the whole run."""
-    e = asked.estimate
-    near = neighbours(e)
+    e = answered.estimate
+    near = neighbors(e)
     if not near or not e.feasible:
         return {"tried": len(near), "found": [], "next": None}
-    many = estimate(e.model, e.cluster, e.workload, list(near.values()), stack=e.stack)
-    fits = many.feasible & (many.memory_bytes <= many.case.memory_bytes)
+    many = estimate(
+        e.model, e.cluster, e.workload, list(near.values()), stack=e.stack, fit=CHOSEN_FIT
+    )
+    fits = many.feasible
     rates = np.where(fits, many.tokens_per_second_per_accelerator, 0.0)
     gains = rates / e.tokens_per_second_per_accelerator - 1.0
     order = [int(row) for row in np.argsort(-gains) if fits[row]]
     words = list(near)
-    told = [_lever(e, many[row], words[row], float(gains[row])) for row in order[:MOST_LEVERS]]
-    useful = [each for each in told if each["gain"] > WORTH_SAYING]
-    return {"tried": len(near), "found": useful, "next": told[0] if told else None}
+    lines = [_suggestion(e, many[row], words[row], float(gains[row])) for row in order[:MAX_LEVERS]]
+    useful = [each for each in lines if each["gain"] > WORTH_SAYING]
+    return {"tried": len(near), "found": useful, "next": lines[0] if lines else None}
 
 
-def _lever(e: Estimate, other: Estimate, why: str, gain: float) -> dict[str, Any]:
+def _suggestion(e: Estimate, other: Estimate, why: str, gain: float) -> dict[str, Any]:
     tokens = e.workload.tokens
 
     def saved(new: float | None, old: float | None, per: float) -> float | None:
@@ -224,80 +203,77 @@ def _lever(e: Estimate, other: Estimate, why: str, gain: float) -> dict[str, Any
     }
 
 
-def _remedies(asked: Asked) -> list[dict[str, Any]]:
+def _fixes(answered: Answered) -> list[dict[str, Any]]:
     """Where it cannot run: the smallest changes that make it, each with what to click."""
-    e = asked.estimate
+    e = answered.estimate
     if e.feasible:
         return []
-    told: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     best = None
-    if asked.pinned:
-        found = solve(e.model, e.cluster, e.workload, e.stack).estimate
+    if answered.asked.stated:
+        found = usual(e.model, e.cluster, e.workload, answered.asked.stack).estimate
         best = found if found.feasible else None
         if best is not None:
-            told.append(
+            lines.append(
                 {
-                    "words": f"{best.strategy} fits on the same accelerators",
+                    "words": f"{best.strategy} fits on the same GPUs",
                     "change": {"strategy": None},
                     "step_seconds": best.step_seconds,
                 }
             )
     count = e.cluster.accelerators
-    larger = None if best is not None else fewest(e, start=count * 2, most=8)
+    larger = None if best is not None else fewest(answered, start=count * 2, maximum=8)
     if larger is not None:
-        told.append(
+        lines.append(
             {
-                "words": f"fits from {larger.cluster.accelerators:,} accelerators, "
-                f"as {larger.strategy}",
+                "words": f"fits from {larger.cluster.accelerators:,} GPUs, as {larger.strategy}",
                 "change": {"gpus": str(larger.cluster.accelerators), "strategy": None},
                 "step_seconds": larger.step_seconds,
             }
         )
-    told += [{"words": words, "change": None} for words in remedies(e, best)]
-    return told
+    lines += [{"words": words, "change": None} for words in fixes(e, best)]
+    return lines
 
 
-def fewest(e: Estimate, *, start: int, most: int) -> Estimate | None:
+def fewest(answered: Answered, *, start: int, maximum: int) -> Estimate | None:
     """The first of some doubled sizes at which a usual strategy fits."""
     count = start
-    for _ in range(most):
-        found = _at_size(e, count)
+    for _ in range(maximum):
+        found = _at_size(answered, count)
         if found is not None:
             return found
         count *= 2
     return None
 
 
-def _at_size(e: Estimate, count: int) -> Estimate | None:
+def _at_size(answered: Answered, count: int) -> Estimate | None:
+    e = answered.estimate
+    cluster = e.cluster.with_(accelerators=count)
     try:
-        found = solve(e.model, e.cluster.with_(accelerators=count), e.workload, e.stack)
+        found = usual(e.model, cluster, e.workload, answered.asked.stack)
     except InputError:
         return None
-    return (
-        found.estimate
-        if found.estimate.memory_headroom >= 0.0 and found.estimate.feasible
-        else None
-    )
+    return found.estimate if found.estimate.feasible else None
 
 
 def fits_answer(question: Question) -> dict[str, Any]:
-    """What fits next: the largest micro batch of this strategy, and the fewest accelerators.
+    """What fits next: the largest micro-batch of this strategy, and the fewest accelerators.
 
     Raises:
         InputError: If a word is not understood.
     """
-    asked = resolve(question)
-    e = asked.estimate
+    answered = resolve(question)
+    e = answered.estimate
     micro = None
-    tried = [e.strategy.with_(micro_batch=m, accumulation=None) for m in range(1, 65)]
+    tried = [e.strategy.with_(micro_batch=m, num_microbatches=None) for m in range(1, 65)]
     many = estimate(e.model, e.cluster, e.workload, tried, stack=e.stack)
-    # Of the batch only the micro batch is asked here: memory does not depend on the rest.
-    held = np.flatnonzero(np.broadcast_to(many.memory_bytes, (64,)) <= e.memory_capacity)
+    # Only the micro-batch is asked here: memory does not depend on the rest of the batch.
+    held = np.flatnonzero(np.broadcast_to(many.fit_chance, (64,)) >= CHOSEN_FIT)
     if len(held) and e.strategy.pp == 1:
         micro = int(held[-1]) + 1
     count, smallest = e.cluster.accelerators, None
     while count >= 1:
-        found = _at_size(e, count)
+        found = _at_size(answered, count)
         if found is None:
             break
         smallest = found
@@ -319,20 +295,29 @@ def explain_answer(question: Question) -> dict[str, Any]:
     Raises:
         InputError: If a word is not understood.
     """
-    asked = resolve(question)
+    e = resolve(question).estimate
     return {
-        "explained": [
+        "explained": [derivation_answer(each) for each in explain(e)],
+        "provenance": e.provenance,
+    }
+
+
+def derivation_answer(derivation: Derivation) -> dict[str, Any]:
+    """One derivation as plain types, inner ones included."""
+    return {
+        "key": derivation.key,
+        "title": derivation.label,
+        "formula": derivation.formula,
+        "letters": [
             {
-                "key": each.key,
-                "kind": each.kind,
-                "title": each.title,
-                "formula": each.formula,
-                "letters": [list(letter) for letter in each.letters],
-                "working": list(each.working),
-                "result": each.show(each.result),
-                "source": " ".join(each.source.split()),
+                "name": letter.name,
+                "value": shown(letter.value, letter.unit),
+                "meaning": letter.meaning,
+                "because": None if letter.because is None else derivation_answer(letter.because),
             }
-            for each in explain(asked.estimate)
+            for letter in derivation.letters
         ],
-        "provenance": asked.estimate.provenance,
+        "working": list(derivation.notes),
+        "result": shown(derivation.value, derivation.unit),
+        "source": " ".join(derivation.source.split()),
     }

@@ -2,10 +2,12 @@
 
 import pytest
 
+from scalewise.ask.names import find_name, score
+from scalewise.ask.question import Question
 from scalewise.errors import InputError
-from scalewise.ui.lookup import find_name, listing, score
-from scalewise.ui.nouns import resolve
-from scalewise.ui.requests import Question, no_files
+from scalewise.ui.catalog import listing
+from scalewise.ui.inputs import resolve
+from scalewise.ui.requests import FIRST, no_files
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ def test_hardware_is_a_cluster_or_an_accelerator():
 
 
 def test_what_is_like_nothing_is_refused_with_a_hint():
-    with pytest.raises(InputError, match="`zebra` is not among the models") as caught:
+    with pytest.raises(InputError, match="unknown model `zebra`") as caught:
         find_name("models", "zebra")
     assert caught.value.hint
 
@@ -41,7 +43,7 @@ def test_scores_prefer_what_was_typed():
     assert score("llama", "llama-2-7b") == 80
 
 
-def test_the_listing_says_what_is_not_modelled():
+def test_the_listing_says_what_is_not_modeled():
     models = {each["name"]: each for each in listing()["models"]}
     assert models["llama-2-7b"]["unsupported"] is None
     assert "mixture of experts" in models["mixtral-8x7b"]["unsupported"]
@@ -51,9 +53,9 @@ def test_the_listing_says_what_is_not_modelled():
 def test_a_pinned_strategy_follows_the_size():
     asked = resolve(Question(gpus="512", batch="1024", strategy="fsdp256-mb2"))
     assert str(asked.estimate.strategy) == "fsdp512-mb2"
-    assert asked.pinned
+    assert asked.asked.stated
     (moved,) = asked.moved
-    assert moved == "fsdp256-mb2 became fsdp512-mb2: 512 accelerators, batch 1,024"
+    assert moved == "fsdp256-mb2 became fsdp512-mb2: 512 GPUs, batch 1,024"
 
 
 def test_the_micro_batch_gives_way_before_the_shape():
@@ -63,30 +65,31 @@ def test_the_micro_batch_gives_way_before_the_shape():
 
 def test_what_suits_no_more_is_unpinned():
     asked = resolve(Question(gpus="12", batch="24", strategy="fsdp8-tp8"))
-    assert not asked.pinned
-    assert asked.tried > 0
-    assert asked.moved == ("fsdp8-tp8 does not suit 12 accelerators and a batch of 24: unpinned",)
+    assert not asked.asked.stated
+    assert asked.asked.evaluated > 0
+    assert asked.moved == ("fsdp8-tp8 does not suit 12 GPUs and a batch of 24: unpinned",)
 
 
 def test_best_is_not_a_strategy_but_a_wish():
-    assert resolve(Question(strategy="best")).tried == resolve(Question()).tried > 1000
+    best = resolve(Question(gpus=256, strategy="best")).asked
+    assert best.evaluated == resolve(FIRST).asked.evaluated > 1000
 
 
 def test_what_suits_is_left_alone():
-    asked = resolve(Question(strategy="fsdp256-mb2", batch="1024"))
-    assert (asked.moved, asked.tried) == ((), 0)
+    asked = resolve(Question(gpus=256, strategy="fsdp256-mb2", batch="1024"))
+    assert (asked.moved, asked.asked.evaluated) == ((), 0)
 
 
 def test_defaults_follow_the_model():
     asked = resolve(Question(model="gpt3-1.3b", gpus="64"))
-    assert asked.nouns.workload.sequence == 2048
-    assert asked.nouns.workload.global_batch == 2048
-    assert asked.nouns.workload.tokens == pytest.approx(20 * asked.estimate.model.parameters, 1)
+    assert asked.asked.workload.seq_len == 2048
+    assert asked.asked.workload.global_batch == 2048
+    assert asked.asked.workload.tokens == pytest.approx(20 * asked.estimate.model.parameters, 1)
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("gpus", "0"), ("gpus", "2000000"), ("batch", "0"), ("seq", "99999999"), ("batch", "x")],
+    [("gpus", "0"), ("gpus", "5000000"), ("batch", "0"), ("seq", "99999999"), ("batch", "x")],
 )
 def test_numbers_out_of_range_name_their_field(field, value):
     with pytest.raises(InputError) as caught:
@@ -116,4 +119,4 @@ def test_units_with_a_slash_are_no_files():
 
 def test_assumptions_that_cannot_be_are_refused():
     with pytest.raises(InputError, match=r"stack.gemm = 0 .* a step takes no finite time"):
-        resolve(Question(strategy="fsdp256-mb2", sets=("stack.gemm=0",)))
+        resolve(Question(gpus=256, strategy="fsdp256-mb2", sets=("stack.gemm=0",)))
