@@ -1,13 +1,12 @@
-"""What mkdocs calls while it builds the site: run blocks, draw pictures, read references.
+"""mkdocs hooks: run the blocks of pages, draw pictures, insert references.
 
     mkdocs build --strict
 
-Pages say what to run (see sitegen/blocks.py) and, in a comment of its own line, what to insert:
+Fences declare what to run (see sitegen/blocks.py); a comment on a line of its own inserts text:
 
     <!-- insert: command_line -->
 
-The built site must work without a network: a page that asks another host for anything but a link
-that a reader may click fails the build.
+The site works without a network: a page that loads anything from another host fails the build.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ WORKERS = 2
 """Pages that run at once."""
 
 PICTURES = "pictures"
-"""Folder of the site for what the blocks draw."""
+"""Folder of the site for pictures that blocks draw."""
 
 _DONE: dict[str, list[Done]] = {}
-"""What the blocks of each page said, by the text of the page: `mkdocs serve` runs only changes."""
+"""Results of blocks by the text of their page: `mkdocs serve` runs only changed pages."""
 
 EXTERNAL = re.compile(
     r"""<(?:script|img|iframe|source|embed|audio|video)\b[^>]*?\bsrc=["']?(?:https?:)?//"""
@@ -45,17 +44,17 @@ EXTERNAL = re.compile(
     r"""|@import\s+(?:url\()?["']?(?:https?:)?//|url\(["']?(?:https?:)?//""",
     flags=re.IGNORECASE,
 )
-"""What makes a browser ask another host without a click."""
+"""Markup that makes a browser load something from another host."""
 
 
 def on_config(config: Any) -> Any:
-    """Keep the reader's own catalog out of the pages."""
+    """Keep a user catalog out of the pages."""
     os.environ.pop("SCALEWISE_CATALOG", None)
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Run the blocks of all pages, and add what they draw to the files of the site."""
+    """Run the blocks of all pages, and add their pictures to the files of the site."""
     pages = [file for file in files.documentation_pages() if file.src_uri.endswith(".md")]
     texts = [page.content_string for page in pages]
     with ThreadPoolExecutor(WORKERS) as pool:
@@ -88,7 +87,7 @@ def _picture(uri: str, name: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put the answers under the blocks, and the references in their places."""
+    """Put outputs under their blocks, and replace insert comments."""
     uri = page.file.src_uri
     answers = iter(_run(uri, page.file.content_string))
     text = FENCE.sub(lambda match: _shown(match, next(answers), uri), markdown)
@@ -96,7 +95,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _shown(match: re.Match[str], done: Done, uri: str) -> str:
-    """One block as the page shows it: what was typed, and what came of it."""
+    """Return one block as the page shows it: input, then output and pictures."""
     block = parse(match)
     if "hidden" in block.words:
         return ""
@@ -120,11 +119,11 @@ def _inserted(name: str, uri: str) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """Refuse a site that needs other hosts."""
+    """Fail if a page loads anything from another host."""
     found = []
     for path in Path(config["site_dir"]).rglob("*"):
         if path.suffix in {".html", ".css"}:
             text = path.read_text(encoding="utf-8")
             found += [f"{path.name}: {m[0][:100]}" for m in EXTERNAL.finditer(text)]
     if found:
-        raise PluginError("the site asks other hosts:\n" + "\n".join(found[:20]))
+        raise PluginError("the site loads from other hosts:\n" + "\n".join(found[:20]))

@@ -1,29 +1,63 @@
-"""Hypothesis profiles: the same examples every time unless somebody asks for more. And a Slurm.
+"""Hypothesis profiles, markers by folder and fixture, and fixtures for every folder.
 
-Two workers share the tests; `-n 0` runs them in one process, for a debugger.
-
+pytest -m physics                                  # formulas and steps, under 60 s of CPU
+pytest -m "not slow"                               # nothing that takes longer than 5 s
+pytest -n 0                                        # one process, for a debugger
 HYPOTHESIS_PROFILE=thorough pytest tests/step      # 600 random examples of each property
 """
 
+import inspect
 import os
 import signal
 from collections import Counter
+from functools import cache, partialmethod
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, settings
 
 from perfetto_wasm import Bridge
 from slurm_cluster import slurm_cluster  # noqa: F401 - a fixture of every folder
 from waiting import NEEDS, path_of
 
-# Workers are told the width of their terminal; what is printed must not depend on it.
+TESTS = Path(__file__).parent
+
+PHYSICS = ("physics", "step", "simulation")
+"""Folders whose tests are marked `physics`, besides the files of nouns beside this one."""
+
+NOT_PHYSICS = ("test_readme.py", "test_layers.py", "test_repository.py")
+"""Files beside this one that test the repository."""
+
+OUTSIDE = {"slurm_cluster": "slurm", "browser": "browser"}
+"""Markers by fixture; both start other programs, so their tests are also `slow`."""
+
+SLOW = (
+    "cli/test_cli_study.py",
+    "docs/test_docs.py::test_blocks_run",
+    "evidence/test_leave_out.py",
+    "measure/test_measure_losses.py",
+    "measure/test_measure_loop.py",
+    "simulation/test_simulation_agreement.py",
+    "simulation/test_simulation_perfetto.py",
+    "simulation/test_simulation_simulate.py::test_any_step",
+    "step/test_step_explain.py::test_every_derivation_of_2000",
+    "study/test_study_run.py",
+    "test_readme.py::test_command_runs",
+)
+"""Files and tests over 5 s on one core."""
+
+# Workers inherit the width of their terminal; output must not depend on it.
 os.environ.pop("COLUMNS", None)
 
-# A shell lets what it starts in the background ignore Ctrl-C, and children inherit that; tests send
-# it to theirs.
+# A shell starts background jobs with SIGINT ignored, and children inherit that; tests send SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A test run must not depend on luck, nor on how busy the machine is.
+# click < 8.2 mixes stderr into stdout by default.
+if "mix_stderr" in inspect.signature(CliRunner).parameters:
+    CliRunner.__init__ = partialmethod(CliRunner.__init__, mix_stderr=False)
+
+# The same examples every time, whatever the load of the machine.
 settings.register_profile(
     "ci",
     derandomize=True,
@@ -47,16 +81,53 @@ def perfetto():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Keep a file on one worker, for what its tests share, and all of Slurm on one."""
+    """Set the markers, and keep each file, and all of Slurm, on one worker."""
     for item in items:
-        slurm = "slurm_cluster" in getattr(item, "fixturenames", ())
-        group = "slurm" if slurm else item.nodeid.partition("::")[0]
+        fixtures = getattr(item, "fixturenames", ())
+        for name in markers(item, fixtures):
+            item.add_marker(name)
+        group = "slurm" if "slurm_cluster" in fixtures else item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+def markers(item, fixtures):
+    """Names of the markers of a test, by its folder, its fixtures and what it imports."""
+    place = item.path.relative_to(TESTS)
+    node = f"{place.as_posix()}::{item.name}"
+    found = {OUTSIDE[name] for name in fixtures if name in OUTSIDE}
+    if needs_torch(item):
+        found.add("torch")
+    if found & set(OUTSIDE.values()) or node.startswith(SLOW):
+        found.add("slow")
+    folder = place.parts[0]
+    if (
+        not found & {"slow", "torch"}
+        and "perfetto" not in fixtures
+        and (folder in PHYSICS or (len(place.parts) == 1 and folder not in NOT_PHYSICS))
+    ):
+        found.add("physics")
+    return found
+
+
+def needs_torch(item):
+    """Whether a test, or its whole file, is skipped without PyTorch."""
+    code = item.function.__code__
+    return file_needs_torch(item.path) or (
+        "importorskip" in code.co_names and "torch" in code.co_consts
+    )
+
+
+@cache
+def file_needs_torch(path):
+    """Whether a line of a file, outside of functions, skips it without PyTorch."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    calls = ("torch = pytest.importorskip", 'pytest.importorskip("torch"')
+    return any(line.startswith(calls) for line in lines)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter):
-    """Say last, and in numbers, what this machine could not test."""
+    """Print last how many tests were skipped because a program is missing."""
     yield
     reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
     reasons = [reason.removeprefix("Skipped: ") for reason in reasons]

@@ -1,13 +1,14 @@
-"""What README.md says is true: its commands run, its files exist, its sources are credited.
+"""README.md: its commands run, its output is current, its files exist, its sources are credited.
 
 A block that opens with ```sh runnable is run line by line, ```python runnable as a whole. The two
-blocks ```sh main and ```sh tests build environments of their own: .ci/run runs those, and here
-only the part after the installation is tried.
+blocks ```sh main and ```sh tests build environments of their own: .ci/run runs those, and tests
+here run only the part after the installation.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import subprocess
@@ -16,7 +17,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
+from scalewise.cli.main import COMMANDS, cli
 from waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,8 +27,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 SUFFIXES = ("py", "md", "toml", "csv", "txt", "json", "svg", "png", "html", "yaml")
-NOT_OURS = {"config.json", "records/"}
-"""File names in the README that stand for a file of the reader's."""
+NOT_OURS = {"config.json", "report.html"}
+"""File names in the README that stand for a file of the user."""
 
 
 class Block(NamedTuple):
@@ -72,7 +75,7 @@ def named_files(page: str) -> list[str]:
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run in a folder that shows the repository's files but keeps what is written to itself."""
-    for name in ("examples", "tests", "docs"):
+    for name in ("tests", "docs"):
         (folder / name).symlink_to(ROOT / name)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = {**os.environ, "PATH": path, "NO_COLOR": "1", "COLUMNS": "100"}
@@ -123,8 +126,6 @@ def test_program_runs(program: str, tmp_path: Path):
 
 
 def test_every_command_named_exists():
-    from scalewise.cli.main import COMMANDS
-
     code = re.findall(r"`([^`\n]+)`", README) + [b.text for b in blocks(README)]
     named = {w for text in code for w in re.findall(r"\bscalewise ([a-z][\w-]*)", text)} - {"as"}
     assert named - set(COMMANDS) == set()
@@ -147,10 +148,30 @@ def test_picture_is_shown():
     assert "docs/images/scaling.svg" in links(README)
 
 
-def test_accuracy_table_has_its_place():
-    start, end = "<!-- accuracy:start -->", "<!-- accuracy:end -->"
-    assert README.count(start) == README.count(end) == 1
-    assert README.index(start) < README.index(end)
+def test_picture_and_command_are_of_the_same_software():
+    """The title of the figure names the stack that the command uses; see docs/make_figures.py."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    import make_figures
+
+    size = make_figures.SIZES.index(2048)
+    point = make_figures.curve("fsdp{n}-mb2")[size]
+    words = [*MAIN[0].split("/bin/scalewise ")[-1].split(), "--json"]
+    answer = json.loads(CliRunner().invoke(cli, words).stdout)
+    assert point.step_seconds == pytest.approx(answer["step_seconds"], rel=1e-9)
+    assert point.stack.name == answer["stack"]
+
+
+def test_output_is_that_of_the_main_command():
+    """`python docs/make_figures.py` writes it again."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    import make_figures
+
+    assert len(tagged("text", "output")[0].splitlines()) > 5
+    assert make_figures.with_transcript(README) == README
+
+
+def test_readme_is_short():
+    assert len(README.splitlines()) <= 120
 
 
 @pytest.mark.parametrize("table", ["runs", "kernels", "collectives"])

@@ -31,17 +31,17 @@ def kernel(ts, dur, name=GEMM, stream=7, device=0, **args):
 
 def nccl(ts, dur, name=ALL_REDUCE, stream=20, **args):
     """A collective that says what it moves: 1 Mi elements of bf16 over 8 ranks."""
-    told = {
+    answer = {
         "Collective name": "allreduce", "In msg nelems": 1 << 20, "Out msg nelems": 1 << 20,
         "Group size": 8, "dtype": "BFloat16", "Process Group Name": "1",
         "Process Group Description": "mesh_dp",
     }  # fmt: skip
-    return kernel(ts, dur, name, stream, **(told | args))
+    return kernel(ts, dur, name, stream, **(answer | args))
 
 
 def all_gather(ts, dur, **args):
-    told = {"Collective name": "_allgather_base", "Out msg nelems": 8 << 20}
-    return nccl(ts, dur, ALL_GATHER, **(told | args))
+    answer = {"Collective name": "_allgather_base", "Out msg nelems": 8 << 20}
+    return nccl(ts, dur, ALL_GATHER, **(answer | args))
 
 
 def copy(ts, dur, device=0):
@@ -110,11 +110,11 @@ def busy_rank():
                 if ts + dur > start + 9_900:
                     break
                 correlation += 1
-                told = {"device": 0, "stream": stream, "correlation": correlation}
+                answer = {"device": 0, "stream": stream, "correlation": correlation}
                 cat = "gpu_memcpy" if name == "Memcpy" else "kernel"
                 events += [
                     event("cuda_runtime", "cudaLaunchKernel", ts - 50, 5, correlation=correlation),
-                    event(cat, name, ts, dur, 0, stream, **told),
+                    event(cat, name, ts, dur, 0, stream, **answer),
                 ]
                 ts += dur + draw(120 if stream == 7 else 600)
     return events

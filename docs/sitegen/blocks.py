@@ -1,23 +1,23 @@
-"""What do the blocks of a page say when they run? Find them, run them in order, keep the answers.
+"""Fenced blocks of a page: parsed, run in order, with their output and pictures.
 
     for done in run_page(text):
         done.block.text, done.output, done.pictures
 
-A fence names its language, then what should happen with it:
+A fence names its language, then how it is run:
 
-    sh runnable                 every command must succeed; the page shows what it prints
-    sh runnable exit=1          ... must end with this code; stderr is shown as well
-    sh runnable show="A|B"      show only the paragraphs that start so
+    sh runnable                 every command must succeed; the page shows its output
+    sh runnable exit=1          ... must exit with this code; stderr is shown as well
+    sh runnable show="A|B"      show only paragraphs that start with A or B
     sh runnable lines=12        show only the first lines
     sh runnable quiet           show nothing
     sh runnable picture=x.svg alt="..."    show the picture it wrote
     sh runnable needs=torch     skipped where this library is not installed
-    sh not-run                  for what needs hardware; run by nobody
+    sh not-run                  not run: needs hardware or a network
     python runnable             the same for a program
     toml file=a/b.toml          written to this file, for the blocks below it
 
-The blocks of one page run in one empty folder, in which `tests` is that of the repository. Tests
-and the build use the same function, so no page can show what the tool does not say.
+The blocks of one page run in one empty folder, in which `tests` links to that of the repository.
+Tests and the build use the same function, so every page shows real output.
 This file imports nothing else of the site.
 """
 
@@ -36,10 +36,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 SECONDS = 900
-"""Longest time one command may take; none needs more than some seconds on an idle machine."""
+"""Timeout of one command; none needs more than a few seconds on an idle machine."""
 
 COLUMNS = 92
-"""Width of the terminal that commands see: what fits into a page without scrolling."""
+"""Width of the terminal that commands see: the width of a page."""
 
 TAGS = {
     "sh": {"runnable", "not-run"},
@@ -47,13 +47,13 @@ TAGS = {
     "toml": {"file", "not-run"},
     "json": {"file", "not-run"},
 }
-"""What a fence of these languages must say, one of each, so that none is forgotten."""
+"""Options of which a fence of each language needs one."""
 
 FENCE = re.compile(r"^```(\w+)[ ]?([^\n]*)\n((?:[^\n]*\n)*?)^```[ ]*$", flags=re.MULTILINE)
 
 
 class BlockError(Exception):
-    """A block of a page that does not do what the page says."""
+    """A block whose exit code or output is not as its fence declares."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,27 +63,27 @@ class Block:
     language: str
     """First word of the fence."""
     words: dict[str, str]
-    """The rest of it: options by name, empty for those without a value."""
+    """Options of the fence by name, empty for those without a value."""
     text: str
-    """What stands inside."""
+    """Text inside the fence."""
 
     @property
     def runs(self) -> bool:
-        """Whether something happens with it."""
+        """Whether it is executed or written to a file."""
         return "runnable" in self.words or "file" in self.words
 
 
 @dataclass(kw_only=True)
 class Done:
-    """A block and what came of it."""
+    """A block and its result."""
 
     block: Block
     output: str = ""
-    """What the page shows of the output."""
+    """Output as the page shows it."""
     pictures: dict[str, bytes] = field(default_factory=dict)
     """Files it drew, by name."""
     skipped: str = ""
-    """The library that is missing, if it did not run for that."""
+    """The missing library, if the block was skipped."""
 
 
 def parse(match: re.Match[str]) -> Block:
@@ -93,26 +93,26 @@ def parse(match: re.Match[str]) -> Block:
 
 
 def blocks(page: str) -> list[Block]:
-    """Every fenced block of a page, in order."""
+    """Return every fenced block of a page, in order."""
     return [parse(match) for match in FENCE.finditer(page)]
 
 
 def untagged(page: str) -> list[Block]:
-    """Blocks of a page that do not say whether they run."""
+    """Return blocks of a page that do not declare whether they run."""
     return [b for b in blocks(page) if b.language in TAGS and not TAGS[b.language] & set(b.words)]
 
 
 def commands(text: str) -> list[str]:
-    """The commands of a shell block: comments dropped, continued lines joined."""
+    """Return the commands of a shell block: comments dropped, continued lines joined."""
     lines = (line.strip() for line in text.replace("\\\n", " ").splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 
 
 def shown(output: str, words: dict[str, str]) -> str:
-    """What a page shows of an output.
+    """Return the part of an output that a page shows.
 
     Raises:
-        BlockError: If a paragraph that the page wants is not there.
+        BlockError: If a requested paragraph is missing.
     """
     output = "\n".join(line.rstrip() for line in output.strip("\n").splitlines())
     if "quiet" in words or "picture" in words:
@@ -127,30 +127,30 @@ def shown(output: str, words: dict[str, str]) -> str:
             wanted.append(found[0])
         output = "\n\n".join(wanted)
     lines = output.splitlines()
-    most = int(words.get("lines", len(lines)))
-    return "\n".join([*lines[:most], *(["..."] if len(lines) > most else [])])
+    maximum = int(words.get("lines", len(lines)))
+    return "\n".join([*lines[:maximum], *(["..."] if len(lines) > maximum else [])])
 
 
 def environment() -> dict[str, str]:
-    """What commands see: our own interpreter first, no colours, no catalog of the reader's."""
+    """Return the environment of commands: this interpreter first, no colors, no user catalog."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    ours = {"PATH": path, "NO_COLOR": "1", "COLUMNS": str(COLUMNS), "PYTHONIOENCODING": "utf-8"}
-    return {k: v for k, v in os.environ.items() if k != "SCALEWISE_CATALOG"} | ours
+    fixed = {"PATH": path, "NO_COLOR": "1", "COLUMNS": str(COLUMNS), "PYTHONIOENCODING": "utf-8"}
+    return {k: v for k, v in os.environ.items() if k != "SCALEWISE_CATALOG"} | fixed
 
 
 def execute(command: list[str], folder: Path, code: int) -> str:
     """Run one command.
 
     Args:
-        command: What to run.
-        folder: Where.
-        code: How it must end.
+        command: Program and arguments.
+        folder: Working folder.
+        code: Expected exit code.
 
     Returns:
-        What it said on stdout; on stderr too where it must fail.
+        stdout, and stderr too where the expected code is not 0.
 
     Raises:
-        BlockError: If it ends otherwise.
+        BlockError: If the exit code differs.
     """
     done = subprocess.run(
         command,
@@ -164,23 +164,23 @@ def execute(command: list[str], folder: Path, code: int) -> str:
         check=False,
     )
     if done.returncode != code:
-        said = done.stdout + done.stderr
-        raise BlockError(f"exit code {done.returncode} instead of {code}: {command[-1]}\n{said}")
+        output = done.stdout + done.stderr
+        raise BlockError(f"exit code {done.returncode} instead of {code}: {command[-1]}\n{output}")
     return done.stdout + (done.stderr if code else "")
 
 
 def run_block(block: Block, folder: Path) -> Done:
-    """Do what one fence says.
+    """Run one block, or write its file.
 
     Args:
-        block: The fence.
-        folder: Where its page runs.
+        block: The block.
+        folder: Working folder of its page.
 
     Returns:
-        What came of it.
+        The block with its output and pictures.
 
     Raises:
-        BlockError: If a command ends otherwise than the fence says, or prints something else.
+        BlockError: If an exit code differs from the declared one, or a paragraph is missing.
     """
     if not block.runs:
         return Done(block=block)

@@ -1,4 +1,4 @@
-"""What can be typed? The command line, read from its own definition.
+"""Command-line reference, read from the click commands.
 
 command_line()
 """
@@ -15,7 +15,7 @@ from sitegen.words import fence, table
 
 
 def command_line() -> str:
-    """Describe every command with its arguments and options."""
+    """Return every command with its arguments and options."""
     context = click.Context(cli, info_name="scalewise")
     out = []
     for name in cli.list_commands(context):
@@ -26,7 +26,7 @@ def command_line() -> str:
 
 
 def described(command: click.Command, parent: click.Context, name: str, level: int) -> str:
-    """Describe one command, and those below it if it is a group."""
+    """Return one command, and its subcommands if it is a group."""
     context = click.Context(command, info_name=name, parent=parent)
     usage = " ".join(command.collect_usage_pieces(context))
     text = [f"{'#' * level} scalewise {_path(context)}", ""]
@@ -48,7 +48,7 @@ def described(command: click.Command, parent: click.Context, name: str, level: i
 
 
 def prose(text: str) -> str:
-    """Paragraphs of a help text; those that click must not wrap stay as they are."""
+    """Return the paragraphs of a help text; those marked with a backspace are not wrapped."""
     out = []
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text).replace("\f", "")):
         if paragraph.startswith("\b"):

@@ -1,4 +1,4 @@
-"""What does the catalog say, and where did it read it? Every file, with its sources.
+"""Catalog as Markdown: tables, meaning of keys, and every file with its sources.
 
 accelerators(), clusters(), fabrics(), calibrations(), stacks()
 """
@@ -27,7 +27,7 @@ DTYPES = ("bf16", "fp8", "fp4")
 
 
 def accelerators() -> str:
-    """Every accelerator: a table of datasheets, then the files with their sources."""
+    """Return a table of accelerator datasheets, then the files with their sources."""
     rows = []
     for name in names("accelerators"):
         chip = load_accelerator(name)
@@ -58,7 +58,7 @@ def accelerators() -> str:
 
 
 def clusters() -> str:
-    """Every cluster: a table, then the files with their sources."""
+    """Return a table of clusters, then the files with their sources."""
     rows = []
     for name in names("clusters"):
         one = load_cluster(name)
@@ -73,12 +73,12 @@ def clusters() -> str:
                 price,
             ]
         )
-    heads = ["cluster", "accelerator", "domain", "network each", "fabric", "price each"]
+    heads = ["cluster", "accelerator", "domain", "network per GPU", "fabric", "cost per GPU"]
     return "\n\n".join([table(heads, rows, "llrrlr"), _meanings(Cluster), _files("clusters")])
 
 
 def fabrics() -> str:
-    """Every fabric: a table, then the files with their sources."""
+    """Return a table of fabrics, then the files with their sources."""
     rows = []
     for name in names("fabrics"):
         one = load_fabric(name)
@@ -92,12 +92,12 @@ def fabrics() -> str:
                 f"{one.congestion:g}",
             ]
         )
-    heads = ["fabric", "what it is", "per hop", "per call", "efficiency", "congestion"]
+    heads = ["fabric", "description", "per hop", "per call", "efficiency", "congestion"]
     return "\n\n".join([table(heads, rows, "llrrrr"), _meanings(Fabric), _files("fabrics")])
 
 
 def calibrations() -> str:
-    """What each architecture sustains: a table, then the files."""
+    """Return a table of sustained fractions of peak by architecture, then the files."""
     rows = []
     for name in names("calibrations"):
         chip = load_chip(name)
@@ -111,7 +111,7 @@ def calibrations() -> str:
 
 
 def stacks() -> str:
-    """Every constant of every software stack, side by side."""
+    """Return a table of every constant of every software stack."""
     known = {name: load_stack(name) for name in names("stacks")}
     numbers = [
         f.name for f in msgspec.structs.fields(Stack)
@@ -122,20 +122,20 @@ def stacks() -> str:
         for field in numbers
     ]
     text = table(["constant", *(f"`{name}`" for name in known)], rows, "l" + "r" * len(known))
-    said = table(
+    sources = table(
         ["stack", "fitted on"], [(f"`{name}`", stack.fitted_on) for name, stack in known.items()]
     )
-    return "\n\n".join([text, said, _meanings(Stack), _files("stacks")])
+    return "\n\n".join([text, sources, _meanings(Stack), _files("stacks")])
 
 
 def _meanings(type_: type) -> str:
-    """What the keys of a kind of file mean."""
+    """Return a folded table of keys and their meaning."""
     rows = [(f"`{name}`", doc) for name, _, _, doc in fields(type_)]
-    return folded("What the keys mean", table(["key", "meaning"], rows))
+    return folded("Meaning of the keys", table(["key", "meaning"], rows))
 
 
 def _files(kind: str) -> str:
-    """Every file of a kind as it stands, folded: its comments and sources are its manual."""
+    """Return every file of a kind, folded, with its comments and sources."""
     out = []
     for name in names(kind):
         text = find(kind, name).read_text(encoding="utf-8")

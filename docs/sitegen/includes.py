@@ -1,9 +1,9 @@
-"""Which parts of the repository's own pages does the site repeat?
+"""Parts of README, CONTRIBUTING and CHANGELOG that pages of the site repeat.
 
-    section("README.md", "What is not modelled")
+    whole("CHANGELOG.md")
+    section("README.md", "Not modeled")
 
-The README stays the only place where a sentence is kept; links to files of the repository become
-their paths, because the site does not hold them.
+Links to files of the repository become paths, because the site does not hold those files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAGES = {
 
 
 def without_links(text: str) -> str:
-    """Replace links into the repository by paths, and links to its pages by ours."""
+    """Replace links to files by paths, and links to pages by links inside the site."""
 
     def path(match: re.Match[str]) -> str:
         words, target = match[1], match[2]
@@ -29,19 +29,21 @@ def without_links(text: str) -> str:
             return match[0]
         if target in PAGES:
             return f"[{words}]({PAGES[target]})"
+        if target.startswith("docs/") and target.endswith(".md"):
+            return f"[{words}]({target.removeprefix('docs/')})"
         return f"`{target}`"
 
     return re.sub(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)", path, text)
 
 
 def whole(name: str) -> str:
-    """Everything of a page but its title."""
+    """Return a page without its title."""
     text = (ROOT / name).read_text(encoding="utf-8")
     return without_links(re.sub(r"\A# [^\n]*\n", "", text))
 
 
 def section(name: str, title: str) -> str:
-    """What stands under one heading of a page.
+    """Return the text under one heading of a page.
 
     Raises:
         KeyError: If there is no such heading.
@@ -50,17 +52,4 @@ def section(name: str, title: str) -> str:
     found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, flags=re.M | re.S)
     if not found:
         raise KeyError(f"{name} has no section '## {title}'")
-    return without_links(found[1]).strip()
-
-
-def between(name: str, mark: str) -> str:
-    """What stands between the comments `<!-- mark:start -->` and `<!-- mark:end -->`.
-
-    Raises:
-        KeyError: If the comments are not there.
-    """
-    text = (ROOT / name).read_text(encoding="utf-8")
-    found = re.search(rf"<!-- {mark}:start -->\n(.*?)<!-- {mark}:end -->", text, flags=re.S)
-    if not found:
-        raise KeyError(f"{name} has no part '{mark}'")
     return without_links(found[1]).strip()

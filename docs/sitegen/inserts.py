@@ -1,7 +1,7 @@
-"""What can a page insert by name?
+"""Text that a page inserts by name.
 
 <!-- insert: command_line -->
-<!-- insert: section README.md | What is not modelled -->
+<!-- insert: section README.md | Not modeled -->
 """
 
 from __future__ import annotations
@@ -9,14 +9,63 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sitegen import commands, hardware, includes, layers, physics, python_api
-from sitegen.words import docstring
+from sitegen.words import docstring, table
 
 
 def strategy_words() -> str:
-    """The spelling of strategies, as its module has it."""
+    """Return the grammar of strategies from the docstring of its module."""
     import scalewise.strategy
 
     return docstring(scalewise.strategy.__doc__)
+
+
+MEANINGS = {
+    "gemm": "Matrix products of the layers, forward and backward.",
+    "attention": "Attention kernels, forward and backward.",
+    "memory_bound": "Norms, activation functions, rotary embedding, casts.",
+    "head": "LM head, softmax and loss.",
+    "recompute": "Forward work repeated in backward.",
+    "host": "Time in which the GPU waits for the host to launch kernels.",
+    "tensor_parallel": "Collectives of tensor and sequence parallelism that no compute overlaps.",
+    "context_parallel": "Transfers of keys and values that attention does not overlap.",
+    "dp_all_gather": "All-gathers of sharded parameters that no compute overlaps.",
+    "dp_grad_reduce": "Reduce-scatters or all-reduces of gradients that no compute overlaps.",
+    "contention": "Slowdown of compute by communication that overlaps it.",
+    "bubble": "Idle time of the slowest pipeline stage.",
+    "pp_p2p": "P2P sends between pipeline stages that no compute overlaps.",
+    "optimizer": "Optimizer step.",
+    "overhead": "Constant per step: data loader, gradient clipping, logging.",
+    "straggler": "Wait for the slowest scale-up domain.",
+}
+"""Meaning of each term of a step."""
+
+MEMORY_MEANINGS = {
+    "parameters": "Parameters of this rank, sharded or whole.",
+    "gradients": "Gradients of this rank, with their buffers.",
+    "optimizer": "Optimizer state and fp32 master weights of this rank.",
+    "all_gather_buffers": "All-gathered parameters of the layers in use.",
+    "workspace": "CUDA context, NCCL buffers, cuBLAS workspace.",
+    "logits": "Logits of one micro-batch and their gradient.",
+    "activations": "Activations kept for backward, of all micro-batches in flight.",
+    "fragmentation": "Memory that the allocator holds and cannot use.",
+}
+"""Meaning of each part of peak memory."""
+
+
+def terms() -> str:
+    """Return a table of the terms of a step."""
+    from scalewise.terms import TERMS
+
+    rows = [(t.label, MEANINGS[t.key], t.kind, f"`{t.key}`") for t in TERMS.values()]
+    return table(["term", "meaning", "kind", "key in JSON"], rows)
+
+
+def memory_parts() -> str:
+    """Return a table of the parts of peak memory."""
+    from scalewise.terms import MEMORY_PARTS
+
+    rows = [(p.label, MEMORY_MEANINGS[p.key], f"`{p.key}`") for p in MEMORY_PARTS.values()]
+    return table(["part", "meaning", "key in JSON"], rows)
 
 
 GENERATED: dict[str, Callable[[], str]] = {
@@ -31,26 +80,26 @@ GENERATED: dict[str, Callable[[], str]] = {
     "stacks": hardware.stacks,
     "layers": layers.layers,
     "strategy_words": strategy_words,
+    "terms": terms,
+    "memory_parts": memory_parts,
 }
-"""What is read from the code."""
+"""Inserts that are read from the code."""
 
 
 def insert(order: str) -> str:
-    """Produce what a comment asks for.
+    """Return the text of one insert.
 
     Raises:
-        KeyError: If there is no such thing.
+        KeyError: If the name is unknown.
     """
     word, _, rest = order.partition(" ")
     if not rest:
         if word not in GENERATED:
-            raise KeyError(f"nothing is called {word!r}: {', '.join(GENERATED)}")
+            raise KeyError(f"unknown insert {word!r}: {', '.join(GENERATED)}")
         return GENERATED[word]()
     name, _, part = (piece.strip() for piece in rest.partition("|"))
     if word == "section":
         return includes.section(name, part)
-    if word == "between":
-        return includes.between(name, part)
     if word == "page":
         return includes.whole(name)
-    raise KeyError(f"nothing is called {word!r}")
+    raise KeyError(f"unknown insert {word!r}")

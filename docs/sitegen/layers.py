@@ -1,4 +1,4 @@
-"""Which part of the program answers which question? Its layers, read from the test that holds them.
+"""Layers of the package, read from the test that checks them.
 
 layers()
 """
@@ -14,17 +14,17 @@ PACKAGE = ROOT / "src" / "scalewise"
 
 
 def layers() -> str:
-    """Every module by layer, the highest first, with the first sentence of its docstring."""
+    """Return a table of modules by layer, the highest first, with their docstrings' first line."""
     rows = []
     for number, row in reversed(list(enumerate(ranks(), start=1))):
         for name in row:
             if not name.startswith("_"):
                 rows.append([number, f"`{name}`", first_sentence(name)])
-    return table(["layer", "module", "what it answers"], rows, "r")
+    return table(["layer", "module", "content"], rows, "r")
 
 
 def ranks() -> tuple[tuple[str, ...], ...]:
-    """The layers from the bottom up, as tests/test_layers.py has them."""
+    """Return the layers from the bottom up, as in tests/test_layers.py."""
     tree = ast.parse((ROOT / "tests" / "test_layers.py").read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "LAYERS":
@@ -34,7 +34,7 @@ def ranks() -> tuple[tuple[str, ...], ...]:
 
 
 def first_sentence(name: str) -> str:
-    """What a module says of itself in its first line."""
+    """Return the first paragraph of a module's docstring."""
     path = PACKAGE / f"{name}.py"
     path = path if path.exists() else PACKAGE / name / "__init__.py"
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""

@@ -1,9 +1,9 @@
-"""Which formulas and constants are behind an estimate? Read from the code that computes it.
+"""Formulas and constants behind an estimate, read from the code that computes it.
 
     worked_examples()       # --explain, as a chapter
     formulas()              # every function and constant of the physics, with its source
 
-Nothing is restated by hand: a formula that changes changes here.
+No formula is written a second time, so none can go out of date.
 """
 
 from __future__ import annotations
@@ -18,38 +18,52 @@ from sitegen.words import docstring, fence, folded, indented
 PACKAGE = ROOT / "src" / "scalewise"
 
 FIRST = "llama-3.1-70b --on dgx-h100 --gpus 512 --strategy fsdp8-tp4-cp2-pp8-v2-mb1 --batch 512"
-"""The example that is shown in full: every kind of parallelism at once."""
+"""Example shown in full: every kind of parallelism at once."""
 
 FURTHER = {
     "Hybrid sharding": "llama-2-7b --on dgx-h100 --strategy hsdp32x64-mb1 --batch 4096",
-    "Replicas, no sequence parallelism, selective recompute": (
+    "DDP, no sequence parallelism, selective recompute": (
         "llama-2-7b --on dgx-a100 --strategy ddp32-tp2-nosp-mb1-acsel --batch 128"
     ),
-    "Gathered context, full recompute": (
+    "All-gather context parallelism, full recompute": (
         "llama-3.1-8b --on dgx-h200 --strategy zero1x8-cp8ag-mb1-acfull --seq 65536 --batch 8"
     ),
-    "8 bits, ZB-H1": (
+    "MXFP8, ZB-H1": (
         "llama-3.1-8b --on dgx-b200 --strategy zero2x16-pp4-zbh1-mb1 --batch 256 --precision mxfp8"
     ),
 }
-"""Examples of which only what the ones before do not have is shown."""
+"""Examples of which only steps that no earlier example has are shown."""
 
 PARTS: dict[str, tuple[str, ...]] = {
     "Collectives": ("physics/collectives.py",),
-    "Kernels": ("physics/compute.py", "step/layers.py"),
+    "Kernels": ("physics/compute.py", "physics/layer.py", "step/kernels.py"),
+    "Overlap": ("physics/overlap.py",),
     "Data parallelism": ("step/data_parallel.py",),
     "Tensor parallelism": ("step/tensor_parallel.py",),
     "Context parallelism": ("step/context_parallel.py",),
-    "Pipelines": ("step/pipeline.py", "step/zero_bubble.py", "step/stages.py"),
-    "Groups and links": ("step/groups.py",),
-    "The step": ("step/work.py", "step/terms.py", "step/flops.py"),
-    "Memory": ("step/memory.py",),
-    "What cannot run": ("step/feasibility.py", "step/support.py"),
+    "Pipeline parallelism": (
+        "physics/pipeline.py",
+        "step/schedule.py",
+        "step/zero_bubble.py",
+        "step/p2p.py",
+        "step/stages.py",
+    ),
+    "Groups and links": ("physics/links.py", "step/groups.py"),
+    "Composition of the step": (
+        "step/layer.py",
+        "step/block.py",
+        "step/stage.py",
+        "step/compose.py",
+        "step/terms.py",
+        "step/flops.py",
+    ),
+    "Memory": ("physics/memory.py", "step/memory.py"),
+    "Feasibility": ("step/feasibility.py", "step/support.py"),
     "Power": ("physics/power.py",),
-    "Money": ("physics/money.py",),
-    "From terms to an estimate": ("step/case.py", "step/estimate.py"),
-    "Stand-ins for what nobody published": ("cluster.py", "catalog/__init__.py", "chip.py"),
-    "What counts as a knee, a tie, an upgrade": (
+    "Cost": ("physics/cost.py",),
+    "Estimate": ("step/case.py", "step/estimate.py"),
+    "Assumptions for unpublished values": ("cluster.py", "catalog/__init__.py", "chip.py"),
+    "Knees, ties and upgrades": (
         "explore/points.py",
         "explore/causes.py",
         "explore/upgrades.py",
@@ -64,15 +78,18 @@ CONSTANTS_ONLY = {
 }  # fmt: skip
 """Files of which only the constants belong to the physics."""
 
-LEFT_OUT = {"physics/__init__.py", "step/__init__.py", "step/result.py", "step/breakdown.py"}
-"""Files of physics/ and step/ that hold results, not formulas."""
+LEFT_OUT = {
+    "physics/__init__.py", "step/__init__.py", "step/result.py", "step/breakdown.py",
+    "step/layout.py", "step/origin.py", "step/explain.py", "step/derive_memory.py",
+}  # fmt: skip
+"""Files of physics/ and step/ that hold inputs, results or their derivations, not formulas."""
 
 SKIPPED = {"TypeVar", "compile", "columns"}
-"""Calls whose results are no constants of the physics."""
+"""Calls whose results are not constants of the physics."""
 
 
 def worked_examples() -> str:
-    """Show one estimate with every formula, and from others what it does not have."""
+    """Return one estimate with every formula, and from others the steps that it does not have."""
     out: list[str] = []
     seen: set[tuple[str, str]] = set()
     for title, example in {"Everything at once": FIRST, **FURTHER}.items():
@@ -81,23 +98,23 @@ def worked_examples() -> str:
         new = [step for step in steps(text) if _key(*step) not in seen]
         seen |= {_key(*step) for step in new}
         if not new:
-            raise BlockError(f"this example shows nothing that those before do not: {example}")
+            raise BlockError(f"this example has no step that earlier ones do not have: {example}")
         out += [f"### {title}", fence(command, "sh")]
         if example != FIRST:
-            out.append("What is different from the examples above:")
+            out.append("Steps that the examples above do not have:")
         out += [f"#### {name}\n\n{fence(body, 'text', 'output')}" for name, body in new]
     return "\n\n".join(out) + "\n"
 
 
 def steps(text: str) -> Iterator[tuple[str, str]]:
-    """Split what --explain prints into its numbered steps: (title, formula and numbers)."""
+    """Yield (title, formula and numbers) of each numbered step that --explain prints."""
     for match in re.finditer(r"^\d+\. ([^\n]+)\n(.*?)(?=^\S|\Z)", text, flags=re.M | re.S):
         lines = match[2].rstrip().splitlines()
         yield match[1], "\n".join(line.removeprefix("  ") for line in lines)
 
 
 def _key(title: str, body: str) -> tuple[str, str]:
-    """What makes a step new: its title, or another formula under the same one."""
+    """Return what makes a step new: its title, or another formula under the same title."""
     lines = body.splitlines() or [""]
     formula = lines[0]
     if title == "Step":
@@ -106,7 +123,7 @@ def _key(title: str, body: str) -> tuple[str, str]:
 
 
 def formulas() -> str:
-    """Show every function and constant of the physics, chapter by chapter."""
+    """Return every function and constant of the physics, by chapter."""
     out = []
     for title, files in PARTS.items():
         out.append(f"### {title}")
@@ -116,7 +133,7 @@ def formulas() -> str:
 
 
 def module(name: str) -> str:
-    """Show one file: what it answers, its constants, its functions."""
+    """Return one file as Markdown: docstring, constants, functions."""
     source = (PACKAGE / name).read_text(encoding="utf-8")
     tree = ast.parse(source)
     short = name in CONSTANTS_ONLY
@@ -132,7 +149,7 @@ def module(name: str) -> str:
 
 
 def constants(source: str) -> list[str]:
-    """Every constant of a module as it is written, with the comment above and the string below."""
+    """Return each constant of a module as written, with comment above and docstring below."""
     lines = source.splitlines()
     found: list[tuple[int, int]] = []
     body = ast.parse(source).body
@@ -167,22 +184,20 @@ def _is_constant(node: ast.stmt) -> bool:
 
 
 def functions(source: str, tree: ast.Module) -> list[str]:
-    """Every function of a module: what it says of itself, and its lines, folded."""
+    """Return each function of a module: its docstring, and its code, folded."""
     out = []
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             code = ast.get_source_segment(source, node) or ""
-            said = ast.get_docstring(node)
+            text = ast.get_docstring(node)
             body = _without_docstring(code, node)
-            out.append(f"**{node.name}** " + docstring(said) if said else f"**{node.name}**")
-            out.append(
-                folded(f"{node.name}: the formula as it runs", fence(body, "python"), "quote")
-            )
+            out.append(f"**{node.name}** " + docstring(text) if text else f"**{node.name}**")
+            out.append(folded(f"{node.name}: code", fence(body, "python"), "quote"))
     return out
 
 
 def _without_docstring(code: str, node: ast.FunctionDef) -> str:
-    """The lines of a function without its docstring, which stands above them."""
+    """Return the lines of a function without its docstring."""
     first = node.body[0]
     if not (isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)):
         return code

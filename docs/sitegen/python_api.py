@@ -1,4 +1,4 @@
-"""What can be called from Python? The public names, read from their docstrings.
+"""Python reference: public names, read from their docstrings.
 
 public_names()
 """
@@ -20,55 +20,55 @@ FURTHER = (
     "scalewise.explore.search.search",
     "scalewise.explore.scale.scale",
     "scalewise.explore.sensitivity.sensitivity",
-    "scalewise.timeline.play.timeline",
+    "scalewise.simulation.simulate.timeline",
     "scalewise.trace.read.read_trace",
     "scalewise.study.run.run_study",
     "scalewise.evidence.validate.validate",
 )
-"""What a user of the commands may want to call, beyond the names of the package."""
+"""Functions behind the commands that the package itself does not export."""
 
 
 LONGEST = 88
-"""Columns of a signature in one line."""
+"""Columns of a signature in one line, at most."""
 
 
 def public_names() -> str:
-    """Describe every public name of the package, functions first."""
+    """Return every public name of the package, functions first."""
     names = [name for name in scalewise.__all__ if not name.startswith("_")]
-    found = {name: getattr(scalewise, name) for name in names}
+    found = {name: _at(f"{scalewise._HOME[name]}.{name}") for name in names}
     functions = {n: v for n, v in found.items() if inspect.isfunction(v)}
     errors = {n: v for n, v in found.items() if _is_error(v)}
     nouns = {n: v for n, v in found.items() if n not in functions and n not in errors}
-    out = ["## Verbs", *(function(value, f"scalewise.{n}") for n, value in functions.items())]
-    out += ["## Nouns", *(noun(value, f"scalewise.{n}") for n, value in nouns.items())]
+    out = ["## Functions", *(function(value, f"scalewise.{n}") for n, value in functions.items())]
+    out += ["## Classes", *(noun(value, f"scalewise.{n}") for n, value in nouns.items())]
     out += ["## Errors", *(noun(value, f"scalewise.{n}") for n, value in errors.items())]
-    out += ["## What the other commands call", *(function(_at(path), path) for path in FURTHER)]
+    out += ["## Further functions", *(function(_at(path), path) for path in FURTHER)]
     return "\n\n".join(out) + "\n"
 
 
 def function(value: Any, path: str, level: int = 3) -> str:
-    """Describe one function."""
+    """Return one function as Markdown."""
     return "\n\n".join(
         [f"{'#' * level} {path}", fence(signature(value, path), "python"), docstring(value.__doc__)]
     )
 
 
 def noun(value: type, path: str) -> str:
-    """Describe one class: its fields with their documents, and what it can say."""
+    """Return one class as Markdown: fields with their docstrings, methods, properties."""
     out = [f"### {path}", docstring(inspect.getdoc(value))]
     rows = [(f"`{n}`", f"`{kind}`", default, doc) for n, kind, default, doc in fields(value)]
     out.append(table(["field", "type", "default", "meaning"], rows))
     members = [
         (f"`{_short(member, name)}`", _first(member))
         for name, member in vars(value).items()
-        if not name.startswith("_") and _is_ours(member)
+        if not name.startswith("_") and _is_method(member)
     ]
     out.append(table(["method or property", "meaning"], members))
     return "\n\n".join(part for part in out if part)
 
 
 def fields(value: type) -> list[tuple[str, str, str, str]]:
-    """Name, type, default and document of every field of a class."""
+    """Return name, type, default and docstring of every field of a class."""
     docs: dict[str, str] = {}
     for base in reversed(value.__mro__):
         docs |= field_docs(base)
@@ -91,7 +91,7 @@ def _default(one: msgspec.structs.FieldInfo) -> str:
 
 
 def signature(value: Any, path: str) -> str:
-    """How a function is called, one argument a line where it is long."""
+    """Return the signature of a function, one argument per line if it is long."""
     name = path.rsplit(".", 1)[-1]
     found = inspect.signature(value)
     parts: list[str] = []
@@ -108,7 +108,7 @@ def signature(value: Any, path: str) -> str:
 
 
 def _short(member: Any, name: str) -> str:
-    """How a method is called, without types."""
+    """Return the signature of a method without types."""
     if isinstance(member, property):
         return name
     raw = member.__func__ if isinstance(member, classmethod | staticmethod) else member
@@ -120,11 +120,11 @@ def _short(member: Any, name: str) -> str:
 
 
 def _first(member: Any) -> str:
-    """The first sentence of a docstring."""
+    """Return the first paragraph of a docstring."""
     return re.split(r"\n\s*\n", inspect.getdoc(member) or "")[0]
 
 
-def _is_ours(member: Any) -> bool:
+def _is_method(member: Any) -> bool:
     return inspect.isfunction(member) or isinstance(member, property | classmethod | staticmethod)
 
 

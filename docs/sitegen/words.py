@@ -1,4 +1,4 @@
-"""How is what the code says written as Markdown: tables, docstrings, folded blocks?
+"""Markdown from code: tables, docstrings, fences, folded blocks.
 
     table(["name", "meaning"], [["`tp`", "Tensor-parallel degree."]])
     docstring(function.__doc__)
@@ -16,13 +16,13 @@ SECTIONS = ("Args", "Returns", "Raises", "Attributes", "Yields")
 
 
 def cell(text: object) -> str:
-    """One cell of a table: a single line in which no bar ends it, code spans left alone."""
+    """Return one table cell: a single line with bars escaped outside of code spans."""
     parts = re.split(r"(`+[^`]*`+)", " ".join(str(text).split()))
     return "".join(p if p.startswith("`") else p.replace("|", "\\|") for p in parts)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], right: str = "") -> str:
-    """Write a table.
+    """Return a table.
 
     Args:
         heads: Names of the columns.
@@ -40,14 +40,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], right: str = "
 
 
 def fence(text: str, language: str = "text", kind: str = "") -> str:
-    """Write a block of code, longer fences around those that hold fences."""
+    """Return a block of code; the fence is longer than any fence inside."""
     ticks = "`" * max(3, 1 + max((len(t) for t in re.findall(r"`{3,}", text)), default=0))
     style = f" {{ .{language} .{kind} }}" if kind else language
     return f"{ticks}{style}\n{text.rstrip()}\n{ticks}\n"
 
 
 def folded(title: str, inside: str, kind: str = "note") -> str:
-    """Write something that opens on a click."""
+    """Return a block that opens on a click."""
     body = "\n".join(f"    {line}".rstrip() for line in inside.rstrip().splitlines())
     return f'??? {kind} "{title}"\n\n{body}\n'
 

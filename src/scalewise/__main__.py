@@ -1,4 +1,4 @@
-"""`python -m scalewise` is `scalewise`, for machines where the script is not on the path."""
+"""Entry point of `python -m scalewise`, for machines where the script is not on the path."""
 
 from __future__ import annotations
 

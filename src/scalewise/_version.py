@@ -1,3 +1,3 @@
-"""The version, in one place: read by the build and by `scalewise --version`."""
+"""Version of the package, read by the build and by `scalewise --version`."""
 
 __version__ = "0.1.0"

@@ -1,7 +1,6 @@
-"""What the pages of docs/ say is true: every block that can run runs, and says so if it cannot.
+"""Pages of docs/: every runnable block runs, references read from the code are complete.
 
-The blocks of a page run as the build runs them, by the same function; a page shows what came of
-it. References that are read from the code are complete.
+Blocks run through the same function as in the build of the site.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def test_inserts_exist():
 
 
 def test_unknown_insert_is_refused():
-    with pytest.raises(KeyError, match="nothing is called 'x'"):
+    with pytest.raises(KeyError, match="unknown insert 'x'"):
         inserts.insert("x")
     with pytest.raises(KeyError, match="no section"):
         includes.section("README.md", "No such thing")
@@ -108,7 +107,7 @@ def test_picture_is_up_to_date():
     import make_figures
 
     drawn = (DOCS / "images" / "scaling.svg").read_text(encoding="utf-8")
-    found = re.search(r"fully sharded: ([\d ]+)", drawn)
+    found = re.search(r"FSDP: ([\d ]+)", drawn)
     assert found, "the picture has no numbers: run python docs/make_figures.py"
     now = [p.tokens_per_second_per_accelerator for p in make_figures.curve("fsdp{n}-mb2")]
     assert [float(v) for v in found[1].split()] == pytest.approx(now, rel=0.02)
@@ -121,7 +120,7 @@ def test_command_line_has_every_option():
     text = commands.command_line()
     assert "## scalewise estimate\n" in text
     assert "### scalewise study run\n" in text
-    assert "| `--strategy S` | For example fsdp256-tp2-pp4-mb2. [fsdp over all] |" in text
+    assert "| `--strategy S` | Strategy, such as fsdp256-tp2-pp4-mb2; without sizes" in text
 
 
 def test_public_names_are_all_there():
@@ -177,7 +176,7 @@ def test_catalog_has_every_file():
 
 def test_layers_are_those_of_the_test():
     assert layers.ranks()[-1][0] == "cli"
-    assert "| `physics` | Pure functions on floats or arrays" in layers.layers()
+    assert "| `physics` | Closed forms on floats or arrays" in layers.layers()
 
 
 # The tools themselves.
