@@ -110,4 +110,4 @@ def test_a_question_without_a_strategy_fits_where_something_does():
 def test_unknown_fields_of_a_question_are_named():
     with pytest.raises(sw.InputError, match="a question has no field `gpu`") as caught:
         question_from({"gpu": 8})
-    assert caught.value.hint == "did you mean `gpus`?"
+    assert "`gpus`" in caught.value.hint

@@ -103,7 +103,7 @@ def test_evidence_has_every_run(client):
     ("path", "body", "field", "hint"),
     [
         ("estimate", {"modle": "x"}, "modle", "did you mean `model`?"),
-        ("scale", {"question": {"gpu": "8"}}, "question.gpu", "did you mean `gpus`?"),
+        ("scale", {"question": {"gpu": "8"}}, "question.gpu", "did you mean `gpus`"),
         ("search", {"tops": 3}, "tops", "did you mean `top`"),
         ("estimate", {"gpus": "0"}, "gpus", None),
         ("estimate", {"batch": "many"}, "batch", None),
