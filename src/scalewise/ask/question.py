@@ -83,6 +83,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         | None
     ) = None
     """Price of one GPU for an hour, dollars."""
+    pue: (
+        Annotated[float, msgspec.Meta(ge=1, le=10, extra={"metavar": "X", "default": "catalog"})]
+        | None
+    ) = None
+    """Power usage effectiveness of the facility, facility power over IT power."""
     power_cap: Annotated[str, words("W", unit="watts", default="TDP", key="cap")] | None = None
     """Power limit per GPU, such as 500W."""
     algorithm: Literal["auto", "ring", "tree", "pat", "hierarchical"] | None = None

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 MAX_GPUS, MAX_SEQ_LEN, MAX_BATCH = 2**22, 2**24, 2**26
 """Largest numbers of a question: beyond any run, and what a strategy can spell."""
 
-SWITCHES = {"power_cap": "power_cap_watts", "price": "usd_per_hour"}
+SWITCHES = {"power_cap": "power_cap_watts", "price": "usd_per_hour", "pue": "pue"}
 """Fields of a question that are quantities of the cluster, and their names there."""
 
 FILL = 4
