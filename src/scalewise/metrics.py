@@ -136,6 +136,7 @@ _METRICS = (
         name="memory_bytes", label="peak memory of the worst rank", unit="GiB", factor=1 / GIB,
         better="low",
     ),
+    _percent("fit", "chance to fit into memory", column="fit %"),
     Metric(
         name="watts_per_accelerator", label="power", unit="W/GPU", better="low", panel=True,
     ),

@@ -55,6 +55,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Contention, fraction of the step."""
     memory_bytes: float
     """Peak memory (worst rank), bytes."""
+    fit: float | None = None
+    """Chance to fit into memory, 0 to 1."""
     watts_per_accelerator: float | None = None
     """Mean power of one GPU, watts; None if it is not published."""
     facility_watts_per_accelerator: float | None = None

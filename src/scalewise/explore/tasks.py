@@ -201,6 +201,7 @@ def point_of(
         exposed_fraction=e.exposed_fraction,
         contention_share=e.terms["contention"] / e.step_seconds,
         memory_bytes=e.memory_bytes,
+        fit=e.fit,
         watts_per_accelerator=e.watts_per_accelerator,
         facility_watts_per_accelerator=e.facility_watts_per_accelerator,
         tokens_per_joule=e.tokens_per_joule,
