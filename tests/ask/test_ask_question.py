@@ -20,7 +20,8 @@ def test_the_flags_of_a_question_are_pinned():
     # They are flags of every command: a new question should be a `--set`, a file or Python.
     assert [field.flag for field in question_fields().values()] == [
         "MODEL", "--on", "--gpus", "--strategy", "--seq", "--batch", "--precision", "--stack",
-        "--tokens", "--price", "--pue", "--power-cap", "--algorithm", "--protocol", "--set", "--fit", "--by",
+        "--tokens", "--price", "--pue", "--power-cap", "--algorithm", "--protocol", "--set",
+        "--fit", "--by",
     ]  # fmt: skip
 
 

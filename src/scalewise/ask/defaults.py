@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scalewise.explore.sizes import default_precision as usual_precision
+
 if TYPE_CHECKING:
     from scalewise.cluster import Cluster
     from scalewise.model import Model
@@ -92,8 +94,6 @@ def default_tokens(model: Model) -> tuple[float, Default]:
 
 def default_precision(cluster: Cluster) -> tuple[Precision, Default]:
     """Return bf16, or fp16 on chips that came before it."""
-    accelerator = cluster.accelerator
-    if "bf16" in accelerator.peak_flops or "fp16" not in accelerator.peak_flops:
-        return "bf16", Default(flag="--precision", value="bf16", why="usual")
-    why = f"{accelerator.name} has no bf16"
-    return "fp16", Default(flag="--precision", value="fp16", why=why)
+    precision = usual_precision(cluster)
+    why = "usual" if precision == "bf16" else f"{cluster.accelerator.name} has no bf16"
+    return precision, Default(flag="--precision", value=precision, why=why)

@@ -28,7 +28,8 @@ from scalewise.ask.question import Question, question_fields
 from scalewise.catalog import load_cluster
 from scalewise.cluster import Cluster
 from scalewise.errors import InputError
-from scalewise.explore.templates import BEST, Template, choices, parse_template
+from scalewise.explore.sizes import MAX_GPUS
+from scalewise.explore.templates import BEST, Template, choices, filled_batch, parse_template
 from scalewise.model import Model, load_model
 from scalewise.software import Software, choose_stack
 from scalewise.stack import Stack
@@ -42,14 +43,11 @@ if TYPE_CHECKING:
     from scalewise.model import Convention
     from scalewise.step.result import Estimate
 
-MAX_GPUS, MAX_SEQ_LEN, MAX_BATCH = 2**22, 2**24, 2**26
+MAX_SEQ_LEN, MAX_BATCH = 2**24, 2**26
 """Largest numbers of a question: beyond any run, and what a strategy can spell."""
 
 SWITCHES = {"power_cap": "power_cap_watts", "price": "usd_per_hour", "pue": "pue"}
 """Fields of a question that are quantities of the cluster, and their names there."""
-
-FILL = 4
-"""Micro-batches per pipeline stage where no batch is given: the bubble is then below a fifth."""
 
 _TOKENS = re.compile(r"(?P<number>.*?)\s*tok(?:ens?)?", flags=re.IGNORECASE)
 
@@ -369,8 +367,7 @@ class _Resolver:
             return gpus, False
         base = template.base
         ranks = base.data_parallel if template.fixed else gpus // (base.tp * base.cp * base.pp)
-        steps = base.num_microbatches or (FILL * base.pp if base.pp > 1 else 1)
-        return max(ranks, 1) * base.micro_batch * steps, True
+        return filled_batch(base, max(ranks, 1)), True
 
     def _stack(self, cluster: Cluster) -> Stack | None:
         """The software that was named."""

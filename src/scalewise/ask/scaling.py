@@ -18,10 +18,10 @@ import msgspec
 
 from scalewise.ask.defaults import Default, default_batch, default_seq_len
 from scalewise.ask.question import Question, question_fields
-from scalewise.ask.resolve import FILL, Inputs, Objects, inputs
+from scalewise.ask.resolve import Inputs, Objects, inputs
 from scalewise.errors import InputError
 from scalewise.explore.sizes import Rule, parse_sizes
-from scalewise.explore.templates import BEST, Template, parse_template
+from scalewise.explore.templates import BEST, Template, filled_batch, parse_template
 from scalewise.step.estimate import CHOSEN_FIT
 
 if TYPE_CHECKING:
@@ -251,8 +251,7 @@ def _multiple(template: Template, size: int) -> int:
     """Sequences of one micro-batch of every data-parallel rank."""
     base = template.base
     ranks = base.data_parallel if template.fixed else size // (base.tp * base.cp * base.pp)
-    steps = base.num_microbatches or (FILL * base.pp if base.pp > 1 else 1)
-    return max(ranks, 1) * base.micro_batch * steps
+    return filled_batch(base, max(ranks, 1))
 
 
 __all__ = ["BATCH_PER_GPU", "Scaling", "scaling"]

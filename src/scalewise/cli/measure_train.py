@@ -163,7 +163,7 @@ def job_from(
     asked: dict[str, Any], flags: dict[str, Any], device: Device, default: str | None
 ) -> TrainJob:
     """Return one job, with defaults for everything that was not given."""
-    from scalewise.ask.resolve import FILL
+    from scalewise.explore.templates import filled_batch
     from scalewise.model import load_model
     from scalewise.records.job import TrainJob, check_precision
     from scalewise.strategy import parse_strategy
@@ -177,8 +177,7 @@ def job_from(
             hint="add --strategy fsdp128-mb2, or --ranks-per-node 8",
         )
     strategy = parse_strategy(chosen)
-    per_step = strategy.micro_batch * strategy.data_parallel
-    num_microbatches = strategy.num_microbatches or (FILL * strategy.pp if strategy.pp > 1 else 1)
+    smallest = filled_batch(strategy, strategy.data_parallel)
     batch = asked["batch"]
     seq_len = asked["seq"]
     if asked["compile"].lower() not in ("true", "false"):
@@ -196,7 +195,7 @@ def job_from(
         strategy=strategy,
         seq_len=int(parse(seq_len, "count")) if seq_len else min(
             longest, GPU_SEQUENCE if on_gpu else CPU_SEQUENCE),
-        global_batch=int(parse(batch, "count")) if batch else per_step * num_microbatches,
+        global_batch=int(parse(batch, "count")) if batch else smallest,
         precision=check_precision(asked["precision"] or strategy.precision
                                   or ("bf16" if on_gpu else "fp32")),
         steps=steps,

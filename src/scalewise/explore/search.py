@@ -29,7 +29,7 @@ from scalewise.physics.memory import fit_chance
 from scalewise.results import Result
 from scalewise.software import choose_stack
 from scalewise.step.estimate import CHOSEN_FIT, NEAR_TIE, Estimates, estimate
-from scalewise.step.feasibility import REASONS
+from scalewise.step.feasibility import OUT_OF_MEMORY, REASONS
 from scalewise.step.result import Estimate
 from scalewise.strategies import WORDS, Strategies
 from scalewise.terms import TERMS
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from scalewise.stack import Stack
     from scalewise.strategy import Strategy
     from scalewise.workload import Workload
-
-MEMORY = len(REASONS) - 1
-"""Code of strategies that do not fit into memory."""
 
 MAX_TIES = 200
 """Ties that are counted and compared, at most."""
@@ -324,7 +321,7 @@ def _examine(
     best = smallest(values[0], top, bound)
     nearest = Rows.none()
     if not runs.any():
-        needs = column("memory", codes == MEMORY)
+        needs = column("memory", codes == OUT_OF_MEMORY)
         nearest = Rows.of(needs, piece, smallest(needs[0], 1))
     on_front = Rows.none(len(ask.pareto))
     if ask.pareto:

@@ -18,13 +18,14 @@ from scalewise.cluster import Cluster
 from scalewise.errors import InputError
 from scalewise.explore.causes import gather_parts
 from scalewise.explore.points import InfeasibleSize, Point
-from scalewise.explore.search import MEMORY, Search, search
+from scalewise.explore.search import Search, search
 from scalewise.explore.sizes import Rule
 from scalewise.explore.templates import BEST, Template, choices
 from scalewise.explore.usual import usual
 from scalewise.model import Convention, Model
 from scalewise.stack import Stack
 from scalewise.step.estimate import CHOSEN_FIT, Estimates, estimate
+from scalewise.step.feasibility import OUT_OF_MEMORY
 from scalewise.units import GIB
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def _filled(task: Task, workload: Workload) -> PointResult:
     many = estimate(task.model, task.cluster, workload, offered, fit=task.fit, **kind)
     codes = np.broadcast_to(many.infeasible_code, (len(offered),)).astype(int)
     compiled = task.template.base.compiled
-    if codes[0] not in (0, MEMORY) or compiled is not None or task.template.base.ep > 1:
+    if codes[0] not in (0, OUT_OF_MEMORY) or compiled is not None or task.template.base.ep > 1:
         # Of arrays, what cannot be is only flagged; asked alone it is refused in a sentence.
         estimate(task.model, task.cluster, workload, offered[0], **kind)
     fits = np.flatnonzero(codes == 0)

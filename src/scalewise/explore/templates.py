@@ -210,6 +210,17 @@ def micro_batches(strategy: Strategy, global_batch: int) -> list[int]:
     return [micro for micro in range(1, maximum + 1) if each % micro == 0]
 
 
+def filled_batch(strategy: Strategy, ranks: int) -> int:
+    """Return the smallest batch that keeps every rank, and the pipeline, busy, sequences.
+
+    Args:
+        strategy: With its micro-batch size; stated gradient accumulation steps count.
+        ranks: Data-parallel ranks.
+    """
+    steps = strategy.num_microbatches or (FILL * strategy.pp if strategy.pp > 1 else 1)
+    return ranks * strategy.micro_batch * steps
+
+
 def _sized(template: Template, accelerators: int) -> Strategy:
     """Divide the ranks that model parallelism leaves."""
     base = template.base

@@ -22,7 +22,7 @@ from scalewise.explore.search import effort, objective
 from scalewise.explore.space import divisors
 from scalewise.software import Software, choose_stack
 from scalewise.step.estimate import CHOSEN_FIT, NEAR_TIE, Estimates, estimate
-from scalewise.step.feasibility import REASONS
+from scalewise.step.feasibility import OUT_OF_MEMORY
 from scalewise.strategies import FIELDS, Strategies, encode
 from scalewise.strategy import Strategy
 
@@ -41,8 +41,6 @@ MAX_STAGES, MAX_GROUPS = 16, 8
 """Pipeline degrees and sharding groups tried of one size: sizes with many divisors have more."""
 MAX_TIES = 24
 """Ties among which the simplest is looked for."""
-
-MEMORY = float(len(REASONS) - 1)
 
 _DEFAULT = Strategy()
 
@@ -119,7 +117,7 @@ def usual(
             model, cluster, workload, chosen, stack=stack, convention=convention, fit=fit
         ),
         software=software,
-        evaluated=sum(int(np.count_nonzero((c == 0.0) | (c == MEMORY))) for c in codes),
+        evaluated=sum(int(np.count_nonzero((c == 0.0) | (c == OUT_OF_MEMORY))) for c in codes),
     )
 
 
@@ -145,7 +143,7 @@ def _best(tried: list[tuple[Software, Strategies, Estimates]], by: str) -> tuple
         rows = [found(int(row)) for row in near]
         return min(rows, key=lambda each: effort(tried[each[0]][1][each[1]]))
     memory = np.concatenate([_flat(many.memory_bytes, space) for _, space, many in tried])
-    full = codes == MEMORY
+    full = codes == OUT_OF_MEMORY
     needs = np.where(full if full.any() else codes >= 0.0, memory, np.inf)
     return found(int(np.argmin(needs)))
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from scalewise.errors import InputError
+from scalewise.explore.templates import filled_batch
 from scalewise.report.words import chance, counted, device_word
 from scalewise.step.estimate import CHOSEN_FIT, estimate
-from scalewise.step.feasibility import REASONS
+from scalewise.step.feasibility import OUT_OF_MEMORY
 from scalewise.units import format_percent, grouped
 
 if TYPE_CHECKING:
@@ -28,12 +29,6 @@ MAX_BATCH = 2**26
 
 WORTH_SAYING = 0.02
 """Smallest gain in throughput that is suggested."""
-
-MEMORY = len(REASONS) - 1
-"""Code of strategies that do not fit into memory."""
-
-FILL = 4
-"""Micro-batches per pipeline stage of a suggested batch: the bubble is then below a fifth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +102,8 @@ def _fill_pipeline(e: Estimate, word: str) -> str:
     s, batch = e.strategy, e.workload.global_batch
     count = counted(e.num_microbatches, "micro-batch")
     text = f"global batch is {batch:,}, {count} for {s.pp} pipeline stages: raise --batch"
-    full = s.micro_batch * s.data_parallel * FILL * s.pp
     unchanged = _changed(s)
+    full = s.data_parallel if unchanged is None else filled_batch(unchanged, s.data_parallel)
     if unchanged is None or full > MAX_BATCH:
         return text
     for trial in _tried(e, {"": unchanged}, full):
@@ -151,7 +146,7 @@ def _tried(
         convention=e.convention,
     )
     # What only memory forbids has a chance; other reasons are final.
-    runs = (many.infeasible_code == 0) | (many.infeasible_code == MEMORY)
+    runs = (many.infeasible_code == 0) | (many.infeasible_code == OUT_OF_MEMORY)
     rates = many.tokens_per_second_per_accelerator
     return [
         Trial(

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from scalewise.step.result import Estimate
 
 TERA = 1e12
-SECONDS_PER_DAY = 86400.0
 
 INTERVAL = "[low-high]: 80% prediction interval"
 """How to read the brackets of every output."""

@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from scalewise.simulation.events import STREAM_NAMES, STREAMS
+from scalewise.units import GIB
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from scalewise.simulation.events import Event
     from scalewise.simulation.simulate import Timeline
-
-GIB = float(2**30)
 
 
 def write_trace(line: Timeline, path: Path) -> int:

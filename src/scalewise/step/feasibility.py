@@ -29,6 +29,9 @@ REASONS = (
     "memory: the worst rank does not fit",
 )
 
+OUT_OF_MEMORY = len(REASONS) - 1
+"""Code of strategies that only memory forbids."""
+
 
 def feasibility(case: Case, memory_low: Num) -> Array:
     """Return for each step its place in `REASONS`.

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from scalewise.derivation import Derivation
     from scalewise.step.result import Estimate
 
-DAY = 86400.0
 MAX_LEVERS = 3
 
 
