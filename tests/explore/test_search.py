@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from scalewise.catalog import load_cluster
 from scalewise.errors import InputError
+from scalewise.explore.objectives import effort, objective_of, why_slower
 from scalewise.explore.ranking import nondominated
-from scalewise.explore.search import NEAR_TIE, effort, objective_of, search, why_slower
+from scalewise.explore.search import NEAR_TIE, search
 from scalewise.explore.space import Limits, count, pieces
 from scalewise.model import load_model
 from scalewise.step.estimate import CHOSEN_FIT, estimate

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from report_cases import nothing_fits, small_search
-from scalewise.explore.search import objective_of
+from scalewise.explore.objectives import objective_of
 from scalewise.report import search_figure as figures
 from scalewise.terms import COLORS, TERMS
 

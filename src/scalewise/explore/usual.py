@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scalewise.errors import InputError
-from scalewise.explore.search import effort, objective
+from scalewise.explore.objectives import effort, objective
 from scalewise.explore.space import divisors
 from scalewise.software import Software, choose_stack
 from scalewise.step.estimate import CHOSEN_FIT, NEAR_TIE, Estimates, estimate

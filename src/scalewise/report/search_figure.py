@@ -14,7 +14,7 @@ from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from scalewise._version import __version__
-from scalewise.explore.search import objective_of
+from scalewise.explore.objectives import objective_of
 from scalewise.metrics import METRICS
 from scalewise.report.figure import Axis, Figure, Marks, Panel, Rule, Trace
 from scalewise.report.search_table import headline

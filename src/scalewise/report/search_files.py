@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from scalewise.errors import InputError
-from scalewise.explore.search import objective_of
+from scalewise.explore.objectives import objective_of
 from scalewise.metrics import METRICS
 from scalewise.report import estimate_rows
 from scalewise.report import search_figure as figures

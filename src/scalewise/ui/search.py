@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from scalewise.errors import ScalewiseError
-from scalewise.explore.search import objective_of, search, why_slower
+from scalewise.explore.objectives import objective_of, why_slower
+from scalewise.explore.search import search
 from scalewise.explore.space import Limits
 from scalewise.step.estimate import NEAR_TIE
 from scalewise.strategy import Strategy
