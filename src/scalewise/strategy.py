@@ -153,6 +153,11 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.dp_replicate * self.dp_shard
 
     @property
+    def fully_sharded(self) -> bool:
+        """Whether parameters are sharded over several ranks; one rank shards nothing."""
+        return self.sharding == "zero3" and self.dp_shard > 1
+
+    @property
     def accelerators(self) -> int:
         """Product of all degrees: the GPUs that it needs."""
         return self.dp_replicate * self.dp_shard * self.tp * self.cp * self.pp

@@ -143,6 +143,9 @@ def test_switches_reach_the_cluster_and_are_said():
         ("hsdp8", "dgx-a100", "pytorch"),
         ("tp8-pp1-zero1", "dgx-h100", "megatron"),
         ("ddp", "dgx-h100", "megatron"),
+        # One data-parallel rank shards nothing.
+        ("tp8-pp8", "dgx-h100", "megatron"),
+        ("tp8", "dgx-h100", "pytorch"),
         ("fsdp", "v5p", "maxtext-tpu"),
         ("fsdp-eager", "dgx-h100", "generic-eager"),
     ],

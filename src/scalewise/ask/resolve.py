@@ -385,8 +385,12 @@ class _Resolver:
         """What runs a strategy: as named, or as usual."""
         if found.stack is not None:
             return Software(stack=found.stack, reason=None)
-        sharded = strategy.sharding == "zero3"
-        return choose_stack(None, found.cluster, fully_sharded=sharded, compiled=strategy.compiled)
+        return choose_stack(
+            None,
+            found.cluster,
+            fully_sharded=strategy.fully_sharded,
+            compiled=strategy.compiled,
+        )
 
     def _choose(self, found: Inputs, template: Template | None) -> tuple[Strategy, Software, int]:
         """The best of the usual strategies, or of all that a template allows."""
@@ -424,13 +428,13 @@ class _Resolver:
 
     def _fill(self, found: Inputs, template: Template) -> tuple[Strategy, Software]:
         """The strategy that was named, with its size and, if that is open, its micro-batch."""
-        software = self._software(found, template.base)
         if template.fixed and template.has_micro_batch:
-            return template.base, software
+            return template.base, self._software(found, template.base)
         cluster, workload = found.cluster, found.workload
         if template.fixed:
             template.base.check_mesh(cluster.accelerators)
         offered = choices(template, cluster.accelerators, workload.global_batch)
+        software = self._software(found, offered[0])
         strategy = offered[0]
         if not template.has_micro_batch:
             fit = self.question.fit or CHOSEN_FIT

@@ -284,7 +284,9 @@ def estimate(
     software = choose_stack(
         stack,
         cluster,
-        fully_sharded=bool((many.sharding == encode("sharding", "zero3")).all()),
+        fully_sharded=bool(
+            ((many.sharding == encode("sharding", "zero3")) & (many.dp_shard > 1.0)).all()
+        ),
         compiled=False if eager else None,
     )
     compiled = software.stack.compiled
