@@ -365,7 +365,7 @@ def test_domains_filled_in_part_are_priced_with_a_warning():
                    [64, 72, 128, 144])  # fmt: skip
     assert [p.accelerators for p in curves.curves[0].feasible] == [64, 72, 128, 144]
     lines = [each for each in curves.warnings if "domain" in each]
-    assert lines == ["gb200-nvl72: 128 accelerators are no multiple of its scale-up domain of 72: "
+    assert lines == ["gb200-nvl72: 128 GPUs are no multiple of its scale-up domain of 72: "
                     "the last domain is filled in part"]  # fmt: skip
 
 

@@ -98,7 +98,7 @@ class TestFixed:
     def test_what_is_not_there_changes_nothing(self):
         row = rows(8, "fsdp8-mb2")["scale-out bandwidth"]
         assert row.gain is row.elasticity is None
-        assert row.note == "all 8 accelerators share one scale-up domain"
+        assert row.note == "all 8 GPUs share one scale-up domain"
 
     def test_a_factor_must_be_better(self):
         with pytest.raises(InputError, match="factor = 1 must be above 1"):

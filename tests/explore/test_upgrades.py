@@ -81,7 +81,7 @@ def test_larger_domains_still_fill_the_cluster(accelerators, domain, factor, siz
 def test_one_domain_has_no_network():
     found, _ = by_name(toy_cluster(4))
     for name in ("scale-up domain", "scale-out bandwidth", "scale-out latency"):
-        assert found[name].unused == "all 4 accelerators share one scale-up domain"
+        assert found[name].unused == "all 4 GPUs share one scale-up domain"
     assert found["scale-up bandwidth"].unused == ""
     lonely, _ = by_name(toy_cluster(1))
     assert lonely["scale-up bandwidth"].unused == "a single GPU has no communication"

@@ -245,7 +245,7 @@ def _part_filled(machines: Iterable[Cluster], sizes: Sequence[int]) -> Iterable[
         odd = [size for size in sizes if size > domain and size % domain]
         if odd:
             yield (
-                f"{machine.name}: {', '.join(f'{size:,}' for size in odd)} accelerators are no "
+                f"{machine.name}: {', '.join(f'{size:,}' for size in odd)} GPUs are no "
                 f"multiple of its scale-up domain of {domain}: the last domain is filled in part"
             )
 

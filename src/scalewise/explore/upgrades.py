@@ -155,7 +155,7 @@ def larger_domain(accelerators: int, domain: int, factor: float) -> int:
 def _link_upgrades(cluster: Cluster, factor: float) -> Iterator[Upgrade]:
     count, domain, fabric = cluster.accelerators, cluster.scale_up_domain, cluster.fabric
     alone = "a single GPU has no communication" if count == 1 else ""
-    inside = f"all {count:,} accelerators share one scale-up domain" if count <= domain else ""
+    inside = f"all {count:,} GPUs share one scale-up domain" if count <= domain else ""
     single = "domains of one accelerator have no scale-up links" if domain == 1 else ""
     yield Upgrade(
         name="scale-up bandwidth",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REASONS = (
     "fits",
-    "mesh: the degrees do not multiply to the accelerators",
+    "mesh: the degrees do not multiply to the GPUs",
     "batch: micro-batch x data-parallel ranks does not divide the global batch",
     "heads: tp does not divide the attention heads",
     "sequence: cp does not divide the sequence",

@@ -302,7 +302,7 @@ def _warnings(many: Estimates) -> tuple[str, ...]:
     if many.stack.largest_run and many.cluster.accelerators > many.stack.largest_run:
         found.append(
             f"larger than any run behind stack {many.stack.name} ({many.stack.largest_run} "
-            "accelerators): the interval is widened"
+            "GPUs): the interval is widened"
         )
     if many.stack.name.startswith("generic"):
         found.append(f"stack {many.stack.name} speaks for software the catalog does not know")

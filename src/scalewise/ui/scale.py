@@ -111,14 +111,15 @@ def words(curves: Curves, request: ScaleRequest) -> dict[str, list[str]]:
 
 
 def next_sentences(curve: Curve) -> list[str]:
-    """Say what each doubling buys: so much more throughput for so much more money."""
+    """What each step to the next size brings: throughput, and cost per token."""
     lines = []
     for before, after in pairwise(curve.feasible):
         speed = after.tokens_per_second / before.tokens_per_second
-        text = f"{before.accelerators:,} to {after.accelerators:,} buys {speed:.2f} x the speed"
+        sizes = f"{before.accelerators:,} to {after.accelerators:,}"
+        text = f"{sizes} gives {speed:.2f}x the throughput"
         old, new = before.usd_per_million_tokens, after.usd_per_million_tokens
         if old and new:
-            text += f" for {new / old:.2f} x the money per token"
+            text += f" at {new / old:.2f}x the cost per token"
         lines.append(text)
     return lines
 
