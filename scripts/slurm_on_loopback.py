@@ -1,4 +1,4 @@
-"""Where can a Slurm test run? On a throw-away cluster of two nodes on this one machine.
+"""A throw-away Slurm cluster of two nodes on this one machine, for tests.
 
     python scripts/slurm_on_loopback.py start /tmp/cluster    # prints the line to export
     SLURM_CONF=/tmp/cluster/slurm.conf sinfo

@@ -1,4 +1,4 @@
-"""Does Perfetto read our traces? Its own trace processor, for tests, without a network.
+"""Perfetto's own trace processor, for tests, without a network.
 
     with Bridge() as bridge, bridge.open(Path("step.json.gz")) as processor:
         rows = list(processor.query("SELECT name, dur FROM slice"))

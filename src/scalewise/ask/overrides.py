@@ -258,7 +258,7 @@ def _read(where: str, text: str, type_: Any, unit: str | None) -> Any:
 
 
 def _accepted(text: str, type_: Any) -> str | None:
-    """Say what a type accepts, where that is a short list."""
+    """Return what a type accepts, where that is a short list."""
     if get_origin(type_) in (tuple, dict):
         return "only a file can hold such a list"
     options = [type_, *get_args(type_)]

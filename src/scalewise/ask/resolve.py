@@ -451,7 +451,7 @@ class _Resolver:
 
 
 def _notes(model: Model, workload: Workload) -> tuple[str, ...]:
-    """Say what looks odd about the question."""
+    """Return what looks odd about the question, one sentence each."""
     if model.positions == "learned" and workload.seq_len > model.max_positions:
         return (
             f"sequence {workload.seq_len:,} is longer than the {model.max_positions:,} learned "

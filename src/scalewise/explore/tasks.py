@@ -1,4 +1,4 @@
-"""What is one point of a scaling curve? A question that stands alone, and the function it goes to.
+"""One point of a scaling curve: a question that stands alone, and the function that answers it.
 
     task = Task(model=model, cluster=cluster, rule=rule, template=template, stack=stack)
     price(task).point.tokens_per_second
@@ -146,7 +146,7 @@ def _searched(task: Task, workload: Workload) -> PointResult:
 
 
 def _why_none(found: Search) -> str:
-    """Say why a search found nothing."""
+    """Return why a search found nothing."""
     if found.nearest is not None:
         return _none_fits(found.nearest, found.evaluated)
     if not found.infeasible:

@@ -75,7 +75,7 @@ def print_search(
     """
     best, any_ = found.best, found.best or found.nearest
     if any_ is not None:
-        print_title(console, title(any_), changes)
+        print_title(console, title(any_, found.strategies), changes)
     if found.interrupted:
         put(console, "Interrupted: best so far", style="yellow")
     put(console, headline(found), hang=6, style="bold" if best else "bold red")
@@ -102,12 +102,18 @@ def print_search(
         put(console, INTERVAL, style="dim")
 
 
-def title(e: Estimate) -> str:
-    """Return what was searched, in one line; any estimate of the search has it."""
+def title(e: Estimate, ranked: Sequence[Estimate] = ()) -> str:
+    """Return what was searched, in one line.
+
+    Args:
+        e: Any estimate of the search.
+        ranked: Strategies that are listed; where no stack was named, each has its own.
+    """
     work = e.workload
+    stacks = ", ".join(sorted({each.stack.name for each in (e, *ranked)}))
     parts = (
         model_words(e.model), cluster_words(e.cluster),
-        f"batch {work.global_batch:,} x {work.seq_len:,}", precision_of(e), f"stack {e.stack.name}",
+        f"batch {work.global_batch:,} x {work.seq_len:,}", precision_of(e), f"stack {stacks}",
     )  # fmt: skip
     return " | ".join(parts)
 

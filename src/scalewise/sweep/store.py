@@ -96,7 +96,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def say_on_stderr(sentence: str) -> None:
-    """Tell people something that is no result."""
+    """Print a message on stderr."""
     print(sentence, file=sys.stderr)
 
 
@@ -209,7 +209,7 @@ class Store:
         self._write(lambda c: c.executemany(query, rows))
 
     def describe(self) -> str:
-        """Say to people what is in here: points, functions, versions, size."""
+        """Return what the store holds: points, functions, versions, size."""
         query = (
             "SELECT function, version, fingerprint, count(*), max(made) FROM points "
             "GROUP BY function, version, fingerprint"

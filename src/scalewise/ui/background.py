@@ -73,7 +73,7 @@ def _call(slot: int, function: Callable[..., T], arguments: tuple[Any, ...]) -> 
 
 
 def check(slot: int, done: int = 0, size: int = 0) -> None:
-    """Tell how far a job is, and give up if nobody waits for it: a `progress` for `search`.
+    """Report how far a job is, and stop it if its client left: a `progress` for `search`.
 
     Raises:
         Stopped: If its ticket was stopped.

@@ -1,4 +1,4 @@
-"""Who may ask? The gate in front of every request: names, other sites, sizes, headers of safety.
+"""The gate in front of every request: host names, other sites, sizes, security headers.
 
     app = Guard(app, hosts=local_hosts(8765), exposed=False)
 

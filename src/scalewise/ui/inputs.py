@@ -74,7 +74,7 @@ def resolve(question: Question) -> Answered:
 
 
 def _moved(before: str | None, after: str | None, asked: Asked) -> str:
-    """Say what became of a strategy."""
+    """Return what became of a strategy, one sentence."""
     count, batch = asked.cluster.accelerators, asked.workload.global_batch
     if after is None:
         return f"{before} does not suit {count:,} GPUs and a batch of {batch:,}: unpinned"

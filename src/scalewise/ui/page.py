@@ -1,4 +1,4 @@
-"""What does the browser get first? The page with its first answer in it, before any script ran.
+"""The page of the web UI, with its first answer in it before any script ran.
 
     render("model=llama-2-7b&n=256")        # HTML: the sentence reads without script
 
