@@ -166,21 +166,8 @@ def search(
     Raises:
         InputError: If a word is not understood.
     """
-    from scalewise.explore.search import search as search_all
-
     found = inputs(*_question(model, on, workload, None, words))
-    return search_all(
-        found.model,
-        found.cluster,
-        found.workload,
-        limits=limits,
-        by=found.question.by,
-        top=top,
-        pareto=pareto,
-        stack=found.stack,
-        convention=convention,
-        fit=found.fit,
-    )
+    return found.search(limits=limits, top=top, pareto=pareto, convention=convention)
 
 
 def scale(
@@ -244,18 +231,8 @@ def sensitivity(
     Raises:
         InputError: If a word is not understood.
     """
-    from scalewise.explore.sensitivity import sensitivity as vary
-
     asked = resolve(*_question(model, on, workload, strategy, words))
-    return vary(
-        asked.model,
-        asked.cluster,
-        asked.workload,
-        asked.strategy,
-        stack=asked.stack,
-        factor=factor,
-        reoptimize=reoptimize,
-    )
+    return asked.sensitivity(factor=factor, reoptimize=reoptimize)
 
 
 def timeline(
@@ -284,19 +261,8 @@ def timeline(
     Raises:
         InputError: If a word is not understood.
     """
-    from scalewise.simulation.simulate import timeline as simulate
-
     asked = resolve(*_question(model, on, workload, strategy, words))
-    return simulate(
-        asked.model,
-        asked.cluster,
-        asked.workload,
-        asked.strategy,
-        stack=asked.stack,
-        ranks=ranks,
-        jitter=jitter,
-        seed=seed,
-    )
+    return asked.timeline(ranks=ranks, jitter=jitter, seed=seed)
 
 
 def validate(runs: str | Path | Iterable[Run] | None = None) -> Validation:

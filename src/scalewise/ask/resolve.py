@@ -40,7 +40,10 @@ from scalewise.units import parse
 from scalewise.workload import Workload
 
 if TYPE_CHECKING:
+    from scalewise.explore.search import Search
+    from scalewise.explore.sensitivity import Sensitivities
     from scalewise.model import Convention
+    from scalewise.simulation.simulate import Timeline
     from scalewise.step.result import Estimate
 
 MAX_SEQ_LEN, MAX_BATCH = 2**24, 2**26
@@ -82,6 +85,13 @@ class Inputs:
     notes: tuple[str, ...]
     """What looks odd about the question, one sentence each."""
 
+    def search(self, **options: Any) -> Search:
+        """Return the search of the question; options as of `explore.search`."""
+        from scalewise.explore.search import search
+
+        asked = {"by": self.question.by, "stack": self.stack, "fit": self.fit}
+        return search(self.model, self.cluster, self.workload, **asked | options)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(Inputs):
@@ -111,6 +121,20 @@ class Asked(Inputs):
             fit=self.fit,
         )
         return replace(e, defaults=tuple(str(each) for each in self.defaults))
+
+    def sensitivity(self, **options: Any) -> Sensitivities:
+        """Return the gains of upgrades; options as of `explore.sensitivity`."""
+        from scalewise.explore.sensitivity import sensitivity
+
+        of = (self.model, self.cluster, self.workload, self.strategy)
+        return sensitivity(*of, stack=self.stack, **options)
+
+    def timeline(self, **options: Any) -> Timeline:
+        """Return the simulated step; options as of `simulation.simulate.timeline`."""
+        from scalewise.simulation.simulate import timeline
+
+        of = (self.model, self.cluster, self.workload, self.strategy)
+        return timeline(*of, stack=self.stack, **options)
 
 
 def inputs(question: Question, objects: Objects | None = None) -> Inputs:
@@ -394,7 +418,6 @@ class _Resolver:
 
     def _choose(self, found: Inputs, template: Template | None) -> tuple[Strategy, Software, int]:
         """The best of the usual strategies, or of all that a template allows."""
-        from scalewise.explore.search import search
         from scalewise.explore.usual import usual
 
         of = (found.model, found.cluster, found.workload)
@@ -402,14 +425,7 @@ class _Resolver:
             choice = usual(*of, found.stack, by=self.question.by, fit=found.fit)
             best, count = choice.estimate, choice.evaluated
         else:
-            searched = search(
-                *of,
-                limits=template.limits,
-                by=self.question.by,
-                top=1,
-                stack=found.stack,
-                fit=found.fit,
-            )
+            searched = found.search(limits=template.limits, top=1)
             nearest = searched.best or searched.nearest
             if nearest is None:
                 raise InputError(

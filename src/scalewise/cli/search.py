@@ -116,22 +116,15 @@ def search(
         raise InputError("--json and --csv exclude each other", hint="keep one of the two")
     light_numpy()
     from scalewise.ask.resolve import inputs
-    from scalewise.explore.search import search as search_all
     from scalewise.explore.space import Limits
 
     asked = inputs(question)
     bar = _Bar()
-    found = search_all(
-        asked.model,
-        asked.cluster,
-        asked.workload,
+    found = asked.search(
         limits=Limits(**limits),
-        by=question.by,
         top=top,
         pareto=pareto or (),
-        stack=asked.stack,
         best_by_tp_pp=ending == ".html",
-        fit=asked.fit,
         progress=bar,
     )
     bar.close()

@@ -74,19 +74,10 @@ def sensitivity(
         raise InputError("--json and --csv exclude each other", hint="keep one of the two")
     light_numpy()
     from scalewise.ask.resolve import resolve
-    from scalewise.explore.sensitivity import sensitivity as vary
 
     asked = resolve(question)
-    found = vary(
-        asked.model,
-        asked.cluster,
-        asked.workload,
-        asked.strategy,
-        stack=asked.stack,
-        factor=factor,
-        reoptimize=reoptimize,
-        compare=True,
-        progress=_Progress(),
+    found = asked.sensitivity(
+        factor=factor, reoptimize=reoptimize, compare=True, progress=_Progress()
     )
     defaults = [str(each) for each in asked.defaults]
     if output is not None and ending is not None:

@@ -68,19 +68,9 @@ def timeline(
     ending = _ending(output, opens=opens)
     light_numpy()
     from scalewise.ask.resolve import resolve
-    from scalewise.simulation.simulate import timeline as simulation
 
     asked = resolve(question)
-    line = simulation(
-        asked.model,
-        asked.cluster,
-        asked.workload,
-        asked.strategy,
-        stack=asked.stack,
-        ranks=ranks,
-        jitter=jitter,
-        seed=seed,
-    )
+    line = asked.timeline(ranks=ranks, jitter=jitter, seed=seed)
     if as_json:
         put(None, to_json(as_dict(line, asked)))
     elif output is None:

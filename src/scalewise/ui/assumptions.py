@@ -17,7 +17,6 @@ import msgspec
 from scalewise.ask.question import Question
 from scalewise.cluster import ACCELERATOR_UNITS, CLUSTER_UNITS, FABRIC_UNITS, Accelerator
 from scalewise.errors import ScalewiseError
-from scalewise.explore.sensitivity import sensitivity
 from scalewise.fields import replace
 from scalewise.report.sensitivity_table import lead
 from scalewise.step.estimate import estimate
@@ -247,8 +246,5 @@ def sensitivity_answer(question: Question) -> dict[str, Any]:
     Raises:
         InputError: If the question is invalid.
     """
-    asked = resolve(question).asked
-    found = sensitivity(
-        asked.model, asked.cluster, asked.workload, asked.strategy, stack=asked.stack
-    )
+    found = resolve(question).asked.sensitivity()
     return {"lead": lead(found), **found.to_dict()}

@@ -15,7 +15,6 @@ import msgspec
 
 from scalewise.errors import ScalewiseError
 from scalewise.explore.objectives import objective_of, why_slower
-from scalewise.explore.search import search
 from scalewise.explore.space import Limits
 from scalewise.step.estimate import NEAR_TIE
 from scalewise.strategy import Strategy
@@ -42,16 +41,11 @@ def search_answer(
     """
     asked = inputs(request.question)
     known_power = asked.cluster.power_limit is not None
-    found = search(
-        asked.model,
-        asked.cluster,
-        asked.workload,
+    found = asked.search(
         limits=None if request.every else Limits(overlap=(True,)),
         by=request.by,
         top=request.top,
         pareto=("time", "energy") if known_power else ("time", "memory"),
-        stack=asked.stack,
-        fit=asked.fit,
         best_by_tp_pp=True,
         progress=progress,
     )

@@ -18,7 +18,7 @@ import msgspec
 from scalewise.ask.question import Question
 from scalewise.report.timeline_figure import COLORS, LEGEND, overlaps, overview, summary, turn
 from scalewise.simulation.events import STREAM_NAMES
-from scalewise.simulation.simulate import Timeline, timeline
+from scalewise.simulation.simulate import Timeline
 from scalewise.simulation.trace import trace_json
 from scalewise.ui.inputs import resolve
 from scalewise.units import format_seconds
@@ -70,8 +70,7 @@ IDLE = ("bubble", "pp_p2p")
 
 
 def _line(question: Question) -> Timeline:
-    asked = resolve(question).asked
-    return timeline(asked.model, asked.cluster, asked.workload, asked.strategy, stack=asked.stack)
+    return resolve(question).asked.timeline()
 
 
 def timeline_json(question: Question) -> bytes:
