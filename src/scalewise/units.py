@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from scalewise.errors import InputError, did_you_mean
@@ -320,3 +320,14 @@ def format_percent(value: float, *, sign: bool = False, decimals: int = 1) -> st
     if math.isfinite(value) and not float(text.replace(",", "")):
         text = text.lstrip("+-")
     return text + "%"
+
+
+FORMATS: Mapping[str, Callable[[float], str]] = {
+    "bytes": format_bytes,
+    "bytes_per_second": format_rate,
+    "flops_per_second": format_flops,
+    "seconds": format_seconds,
+    "watts": format_watts,
+    "dollars_per_hour": lambda value: format_dollars(value) + "/h",
+}
+"""How values are printed, by kind of quantity; other kinds are plain numbers."""

@@ -29,12 +29,7 @@ from scalewise.errors import InputError, did_you_mean
 from scalewise.fields import replace
 from scalewise.model import Model
 from scalewise.units import (
-    format_bytes,
-    format_dollars,
-    format_flops,
-    format_rate,
-    format_seconds,
-    format_watts,
+    FORMATS,
     parse,
     parse_count,
 )
@@ -58,14 +53,6 @@ _LOADERS: Mapping[str, Callable[[str], msgspec.Struct]] = {
 # A cluster has its own of these; those of the accelerator only fill in cluster files.
 _CLUSTER_KNOWS = ("scale_up_domain", "scale_up_bandwidth", "scale_out_bandwidth", "usd_per_hour")
 
-_FORMATS: Mapping[str, Callable[[float], str]] = {
-    "bytes": format_bytes,
-    "bytes_per_second": format_rate,
-    "flops_per_second": format_flops,
-    "seconds": format_seconds,
-    "watts": format_watts,
-    "dollars_per_hour": lambda value: format_dollars(value) + "/h",
-}
 
 Tree = dict[str, Any]
 """Field -> text, or field -> Tree."""
@@ -277,8 +264,8 @@ def _accepted(text: str, type_: Any) -> str | None:
 def _shown(value: Any, unit: str | None) -> str:
     if value is None:
         return "not set"
-    if unit is not None and unit in _FORMATS and isinstance(value, int | float):
-        return _FORMATS[unit](value)
+    if unit is not None and unit in FORMATS and isinstance(value, int | float):
+        return FORMATS[unit](value)
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)

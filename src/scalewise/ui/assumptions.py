@@ -23,13 +23,10 @@ from scalewise.step.estimate import estimate
 from scalewise.ui.inputs import Answered, resolve
 from scalewise.ui.requests import docs_of
 from scalewise.units import (
+    FORMATS,
     format_bit_rate,
-    format_bytes,
     format_dollars,
     format_flops,
-    format_rate,
-    format_seconds,
-    format_watts,
 )
 
 if TYPE_CHECKING:
@@ -50,14 +47,6 @@ FABRIC_FIELDS = (
     "latency_factor",
 )  # fmt: skip
 
-_SHOW: dict[str, Callable[[float], str]] = {
-    "bytes": format_bytes,
-    "bytes_per_second": format_rate,
-    "flops_per_second": format_flops,
-    "seconds": format_seconds,
-    "watts": format_watts,
-    "dollars_per_hour": lambda value: format_dollars(value) + "/h",
-}
 
 NOT_MODELED = (
     ("failures, restarts and checkpoints", "too fast",
@@ -189,7 +178,7 @@ def _row(
     value = getattr(noun, name)
     if value is None:
         return None
-    shown = _SHOW[kind](value) if kind in _SHOW else f"{value:g}"
+    shown = FORMATS[kind](value) if kind is not None and kind in FORMATS else f"{value:g}"
     if name == "scale_out_bandwidth":
         shown = format_bit_rate(value)
     return {
