@@ -75,6 +75,8 @@ def test_recompute_counts_for_the_hardware_alone():
     assert recomputed_flops(SMALL, 32, "selective") == 16_384
     full = 2 * (32_768 + 16_384 + 98_304) + 16_384 - 65_536
     assert recomputed_flops(SMALL, 32, "full") == full
+    assert recomputed_flops(SMALL, 32, "1of2") == full / 2
+    assert recomputed_flops(SMALL, 32, "attention") == 16_384
     summary = summarize([record("fsdp2-mb4-acfull")])
     assert summary.hfu / summary.mfu == pytest.approx((FLOPS + full) / FLOPS)
 

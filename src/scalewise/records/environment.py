@@ -6,6 +6,8 @@ accelerator_of("NVIDIA H100 80GB HBM3")         # the same, from the name the dr
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from scalewise.catalog import load_accelerator, names
@@ -61,6 +63,7 @@ def accelerator_of(device_name: str) -> str | None:
         part: name
         for name in names("accelerators")
         for part in load_accelerator(name).device_names
-        if part in device_name
+        # A whole word: "NVIDIA A10" is not a part of "NVIDIA A100X".
+        if re.search(rf"{re.escape(part)}\b", device_name)
     }
     return found[max(found, key=len)] if found else None

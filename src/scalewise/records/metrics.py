@@ -18,9 +18,10 @@ import msgspec
 from scalewise.catalog import load_accelerator
 from scalewise.errors import ScalewiseError
 from scalewise.model import Convention, Model
+from scalewise.physics.memory import op_fraction
 from scalewise.records.files import Record
 from scalewise.records.job import TrainJob, job_of
-from scalewise.strategy import Recompute
+from scalewise.strategy import Recompute, recomputed_blocks
 
 CONVENTION: Convention = "causal"
 """How FLOPs are counted: what the causal mask leaves (`Model.training_flops`)."""
@@ -198,12 +199,17 @@ def recomputed_flops(model: Model, seq_len: int, kind: Recompute) -> float:
     but the last product.
     """
     parts = model.forward_flops_parts(seq_len)
-    if kind == "selective":
+    if kind in ("selective", "attention"):
         return parts["attention"]
-    if kind == "full":
-        last = 2.0 * model.layers * model.hidden * model.ffn
-        return parts["qkv"] + parts["attention"] + parts["attention_out"] + parts["mlp"] - last
-    return 0.0
+    products = parts["qkv"] + parts["attention_out"] + parts["mlp"]
+    if kind == "op":
+        query, key_value = model.heads * model.head_dim, model.kv_heads * model.head_dim
+        return float(op_fraction(query, key_value, model.ffn, gated=model.gated) * products)
+    blocks = recomputed_blocks(kind)
+    if blocks is None:
+        return 0.0
+    last = 2.0 * model.layers * model.hidden * model.ffn
+    return blocks[0] / blocks[1] * (products + parts["attention"] - last)
 
 
 def _power(records: Sequence[Record], job: TrainJob) -> tuple[float | None, float | None]:
