@@ -193,7 +193,7 @@ def _draw_strategy(rng: random.Random, model: Model, gpus: int, seq_len: int) ->
         virtual_stages=chunks,
         schedule=rng.choice(schedules) if pp > 1 else "1f1b",
         micro_batch=rng.choice((1, 1, 2, 4)),
-        recompute=rng.choice(("none", "selective", "full")),
+        recompute=rng.choice(("none", "selective", "full", "attention", "op", "1of4")),
         cp_method=rng.choice(("ring", "allgather")),
         reduce_precision=rng.choice((None, None, "bf16", "fp32")),
         prefetch=rng.choice((0, 1, 1, 1, 2)),

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from scalewise.catalog import load_cluster
 from scalewise.cluster import Cluster
 from scalewise.model import Model
-from scalewise.software import BY_KIND
-from scalewise.stack import Stack, load_stack
+from scalewise.stack import USUAL, Stack, load_stack
 from scalewise.step.estimate import estimate
 from scalewise.strategy import SCHEDULES, Strategy
 from scalewise.workload import Workload
@@ -68,6 +67,12 @@ def catalog_cluster(name):
 def catalog_stack(name):
     """Load once."""
     return load_stack(name)
+
+
+def recomputes():
+    """Kinds of recompute."""
+    kinds = ("none", "selective", "full", "attention", "op", "1of4", "1of2", "3of7")
+    return st.sampled_from(kinds)
 
 
 @st.composite
@@ -133,9 +138,16 @@ def clusters(draw):
 def stacks(draw, kind):
     """Draw a software stack of the catalog, with its constants moved about."""
     names = {
-        "gpu": ("megatron", "nanotron", "megatron-2021", "generic-eager", "generic-compiled"),
-        "tpu": (BY_KIND["tpu"],),
-        "other": (BY_KIND["other"],),
+        "gpu": (
+            "megatron",
+            "nanotron",
+            "megatron-2021",
+            "pytorch",
+            "pytorch-compiled",
+            "megatron-lm",
+        ),
+        "tpu": (USUAL["tpu"],),
+        "other": (USUAL["other"],),
     }[kind]
     stack = catalog_stack(draw(st.sampled_from(names)))
     if draw(st.booleans()):
@@ -146,11 +158,17 @@ def stacks(draw, kind):
         tp_overlap=draw(numbers(0.0, 1.0)),
         dp_overlap=draw(numbers(0.0, 1.0)),
         shard_overlap=draw(numbers(0.0, 1.0)),
+        update_gather_overlap=draw(numbers(0.0, 1.0)),
+        zero2_every_micro_step=draw(st.booleans()),
+        pipeline_gathers_once=draw(st.booleans()),
+        balanced_ring=draw(st.booleans()),
         host_layer_seconds=draw(numbers(0.0, 0.01)),
         selective_share=draw(numbers(0.0, 0.5)),
         straggler=draw(numbers(0.0, 0.02)),
         bucket_bytes=draw(numbers(1e6, 1e9)),
         recompute_skips_last=draw(st.booleans()),
+        selective=draw(st.sampled_from(("attention", "op", "policy"))),
+        keeps_quantized=draw(st.booleans()),
         reduce_every_micro_step=draw(st.booleans()),
         keeps_sp_all_gather=draw(st.booleans()),
         partition=draw(st.sampled_from(("even", "flops"))),
@@ -207,7 +225,7 @@ def strategies(draw, model, workload, accelerators, precisions=("bf16",)):
         "virtual_stages": chunks,
         "schedule": draw(st.sampled_from(schedules)),
         "micro_batch": draw(st.sampled_from([d for d in (1, 2, 3, 4, 8) if share % d == 0])),
-        "recompute": draw(st.sampled_from(("none", "selective", "full"))),
+        "recompute": draw(recomputes()),
         "cp_method": draw(st.sampled_from(("ring", "allgather"))),
         "precision": draw(st.sampled_from((None, *precisions))),
         "reduce_precision": draw(st.sampled_from((None, "bf16", "fp32"))),
@@ -273,7 +291,7 @@ def any_strategy(draw):
         ep=draw(degrees),
         micro_batch=draw(degrees),
         num_microbatches=draw(count),
-        recompute=draw(st.sampled_from(("none", "selective", "full"))),
+        recompute=draw(recomputes()),
         precision=draw(st.sampled_from((None, "bf16", "fp16", "fp8", "mxfp8", "nvfp4"))),
         compiled=draw(st.sampled_from((None, True, False))),
         reduce_precision=draw(st.sampled_from((None, "fp32", "bf16"))),

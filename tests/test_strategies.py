@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from draws import any_strategy
 from scalewise.errors import InputError
-from scalewise.strategies import FIELDS, WORDS, Strategies, decode, encode
+from scalewise.strategies import FIELDS, WORDS, Strategies, decode, encode, recompute_fraction
 from scalewise.strategy import Strategy, parse_strategy
 
 SPELLINGS = ("ddp8-mb2", "hsdp2x8-tp4-pp8-v2-acfull-fp8", "zero1x4-cp2ag-eager-ga3-reducebf16-pf0")
@@ -126,3 +126,13 @@ def test_impossible_columns_are_input_errors(columns):
 def test_no_such_attribute():
     with pytest.raises(AttributeError, match="nonsense"):
         _ = Strategies.columns().nonsense
+
+
+def test_blocks_that_recompute_have_codes_of_their_own():
+    kinds = ("none", "selective", "full", "attention", "op", "1of4", "3of7", "1022of1023")
+    codes = [encode("recompute", kind) for kind in kinds]
+    assert codes == [0.0, 1.0, 2.0, 3.0, 4.0, 4097.0, 7171.0, 1048574.0]
+    assert [decode("recompute", code) for code in codes] == list(kinds)
+    fractions = recompute_fraction(np.array(codes)).tolist()
+    assert fractions == [0.0, 0.0, 1.0, 0.0, 0.0, 0.25, 3 / 7, 1022 / 1023]
+    assert Strategies.columns(recompute=["op", "1of4"])[1].recompute == "1of4"

@@ -43,6 +43,10 @@ def only(**fields):
         ("mb2-ga16", only(micro_batch=2, num_microbatches=16)),
         ("acsel", only(recompute="selective")),
         ("acfull", only(recompute="full")),
+        ("acattn", only(recompute="attention")),
+        ("acop", only(recompute="op")),
+        ("ac1of4", only(recompute="1of4")),
+        ("ac17of32", only(recompute="17of32")),
         ("noreshard-pf2", only(reshard_after_forward=False, prefetch=2)),
         ("pf0", only(prefetch=0)),
         ("fp8", only(precision="fp8")),
@@ -104,6 +108,12 @@ def test_canonical_spelling(written, canonical):
         ("tp2-tp4", "tp is set twice, at "),
         ("ddp8-fsdp8", "sharding is set twice, at "),
         ("acsel-acfull", "recompute is set twice, at "),
+        ("ac1of4-acop", "recompute is set twice, at "),
+        ("ac4of4", "recompute 4of4 must be K of N blocks with 1 <= K < N <= 1023"),
+        ("ac0of4", "recompute 0of4 must be K of N blocks"),
+        ("ac01of4", "recompute 01of4 must be K of N blocks"),
+        ("ac1of1024", "recompute 1of1024 must be K of N blocks"),
+        ("ac4", "unknown part 'ac4'"),
         ("pp4-gpipe-zbv", "schedule is set twice, at "),
         ("ddp8x2", "takes one number"),
         ("hsdp8", "needs replicas x shards"),
@@ -205,7 +215,7 @@ def test_order_of_tokens_does_not_matter(strategy, random):
 
 TOKENS = (
     "fsdp", "hsdp", "ddp", "zero1x", "x", "tp", "cp", "ag", "pp", "v", "mb", "ga", "pf", "first",
-    "last", "ep", "-", "-", "0", "1", "2", "8", "64", "9999999999", "acsel", "acfull",
+    "last", "ep", "-", "-", "0", "1", "2", "8", "64", "9999999999", "acsel", "acfull", "ac", "of",
     "interleaved", "gpipe", "zbv", "fp8", "eager", "nosp", "\u0663", "\u00b2", " ",
 )  # fmt: skip
 
@@ -240,6 +250,8 @@ def test_any_text_is_read_or_refused(text):
 @example("reshard_after_forward", 10**5000)
 @example("schedule", "2f2b")
 @example("recompute", "some")
+@example("recompute", "1of1")
+@example("recompute", ["full"])
 @example("cp_method", None)
 @example("precision", "fp7")
 @example("reduce_precision", "fp8")

@@ -5,13 +5,12 @@
 Nothing here depends on the catalog's calibrations: every constant that enters is written below.
 """
 
-import msgspec
 import numpy as np
 
 from scalewise.chip import Calibration
 from scalewise.cluster import Accelerator, Cluster, Fabric
 from scalewise.model import Model
-from scalewise.stack import Stack, load_stack
+from scalewise.stack import Stack
 from scalewise.step.case import Case
 from scalewise.step.compose import compose
 from scalewise.step.estimate import estimate
@@ -83,9 +82,10 @@ def toy_chip():
 
 
 def toy_stack(**changes) -> Stack:
-    """Software with round constants; fields a catalog stack has beyond these stay as they are."""
+    """Software with round constants; fields beyond these are at their defaults."""
     fields = {
         "name": "toy",
+        "family": "pytorch",
         "compiled": False,
         "attention_kernel": "flash2",
         "partition": "even",
@@ -101,6 +101,9 @@ def toy_stack(**changes) -> Stack:
         "tp_overlap": 0.25,
         "dp_overlap": 0.5,
         "shard_overlap": 0.25,
+        "update_gather_overlap": 0.25,
+        "zero2_every_micro_step": True,
+        "pipeline_gathers_once": False,
         "gradient_bytes": 4.0,
         "logit_bytes": 10.0,
         "optimizer_bytes": 30.0,
@@ -118,9 +121,8 @@ def toy_stack(**changes) -> Stack:
         "workspace_bytes": 1e9,
         "fragmentation": 0.0,
         "memory_interval": (0.5, 1.5),
-        "interval": (0.8, 1.25),
     }
-    return msgspec.structs.replace(load_stack("generic-eager"), **(fields | changes))
+    return Stack(**(fields | changes))
 
 
 def toy_workload(**changes):

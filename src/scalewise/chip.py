@@ -41,8 +41,31 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Depth at which a GEMM tile reaches half of its rate, elements (GPUs: fitted on FSDP step
     times, 146 x/: 1.7); almost zero on CPUs."""
 
-    interval: tuple[float, float] = (1.0, 1.0)
-    """Factors by which the chip widens the 80% interval of the stack."""
+    fitted_watts: float | None = None
+    """Power limit of the accelerator on which `gemm` was fitted, watts; of several the one with the
+    least power per FLOP/s. None leaves the clocks of all accelerators alone."""
+
+    fitted_peak: float | None = None
+    """Its dense 16-bit peak, FLOP/s: an accelerator with less power per FLOP/s sustains lower
+    clocks."""
+
+    gemm_shapes: tuple[tuple[float, float, float, float], ...] = ()
+    """16-bit products timed on this very device: rows, columns, depth, and time over that of the
+    smooth law; see `physics.shapes`."""
+
+    head_lanes: float = 0.0
+    """Width to which the matrix unit pads an attention head, elements: 128 on TPUs, whose unit
+    multiplies 128 x 128 (Jouppi et al., arXiv 2304.01433); GPUs have narrow tiles."""
+
+    early_until: str = ""
+    """Date before which software has the first GEMM kernels of the architecture, YYYY-MM; empty if
+    nothing is known of them."""
+
+    early_gemm: dict[str, float] = {}
+    """Their rate over that of later kernels, by precision. On Blackwell cuBLASLt of CUDA 12.8
+    reaches 0.54 to 0.56 of the fp8 peak on cubes of 4,096 to 32,768 (Azure/AI-benchmarking-guide,
+    results of GB200), of which training sustains 0.87: 0.49, against 0.57 in runs since 2025-09.
+    Rounded with the runs of 2025-05 in view."""
 
     fitted_on: str = "not fitted"
     """Source of the numbers."""
@@ -64,7 +87,6 @@ UNCALIBRATED = Calibration(
         "splash": (0.40, 0.33),
         "unfused": (0.36, 0.32),
     },
-    interval=(0.75, 1.3),
     fitted_on="datasheet only: matmul and attention shares are those of other chips",
 )
 

@@ -223,7 +223,11 @@ class Fabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rail_scaling: float = 1.0
     """Exponent with which the NICs of one domain add up for one group: 1 if all are used."""
     latency_factor: float = 1.0
-    """Calibrated factor on the hop latencies of NCCL's model."""
+    """Factor on the hop latencies of NCCL's model, for machines on which they were measured."""
+    ll128: bool = False
+    """Whether NCCL may choose the protocol LL128 across domains. It does where the path from GPU
+    to NIC is within PXB (PXN on Hopper), which bare-metal hosts show; virtual machines, EFA and TCP
+    get Simple (NVIDIA/nccl, src/graph/tuning.cc; aws-ofi-nccl issues 76, 715, 850)."""
     scatter_factor: float = 1.0
     """Bytes that a reduce-scatter moves over those of a ring; Gloo has none of its own and runs an
     all-reduce, which moves twice as many."""

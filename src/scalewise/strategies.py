@@ -21,19 +21,22 @@ import numpy as np
 
 from scalewise.errors import InputError, did_you_mean
 from scalewise.numeric import Array, Index
-from scalewise.strategy import SCHEDULES, Strategy
+from scalewise.strategy import MAX_BLOCKS, SCHEDULES, Strategy, recomputed_blocks
 from scalewise.workload import PRECISIONS
 
 # Words by field; the index in the tuple is the code, None means "not stated".
 WORDS: dict[str, tuple[object, ...]] = {
     "sharding": ("ddp", "zero1", "zero2", "zero3"),
     "schedule": SCHEDULES,
-    "recompute": ("none", "selective", "full"),
+    "recompute": ("none", "selective", "full", "attention", "op"),
     "cp_method": ("ring", "allgather"),
     "precision": (None, *PRECISIONS),
     "compiled": (None, False, True),
     "reduce_precision": (None, "fp32", "bf16"),
 }
+
+# K of N blocks that recompute have the code N * 1024 + K, beyond those of the words.
+_BLOCKS = MAX_BLOCKS + 1.0
 
 # Counts that may be absent; 0 means None.
 _OPTIONAL = ("num_microbatches", "first_stage_layers", "last_stage_layers")
@@ -52,6 +55,10 @@ def encode(field: str, value: object) -> float:
     """Return the code of a field's value."""
     if field in WORDS:
         words = WORDS[field]
+        if value not in words and field == "recompute" and isinstance(value, str):
+            blocks = recomputed_blocks(value)
+            if blocks is not None:
+                return blocks[1] * _BLOCKS + blocks[0]
         if value not in words:
             known = [str(word) for word in words]
             raise InputError(f"unknown {field} {value}", hint=did_you_mean(str(value), known))
@@ -65,6 +72,8 @@ def encode(field: str, value: object) -> float:
 
 def decode(field: str, code: float) -> Any:
     """Return the value of a code."""
+    if field == "recompute" and code >= _BLOCKS:
+        return "{1:.0f}of{0:.0f}".format(*divmod(code, _BLOCKS))
     if field in WORDS:
         return WORDS[field][int(code)]
     if field in _OPTIONAL:
@@ -96,6 +105,18 @@ def _column(field: str, value: object) -> Array:
             hint="give counts as numbers and choices as words",
         )
     return numbers
+
+
+def recompute_fraction(codes: Array) -> Array:
+    """Return the fraction of blocks that full recompute repeats, by code; 0 for other kinds.
+
+    >>> codes = [encode("recompute", kind) for kind in ("none", "op", "1of4", "full")]
+    >>> recompute_fraction(np.array(codes)).tolist()
+    [0.0, 0.0, 0.25, 1.0]
+    """
+    every, some = np.divmod(codes, _BLOCKS)
+    whole = np.where(codes == encode("recompute", "full"), 1.0, 0.0)
+    return np.where(every > 0.0, some / np.maximum(every, 1.0), whole)
 
 
 class Strategies:

@@ -16,7 +16,8 @@ Tokens, joined by `-`, in any order:
     first3 last2         layers of the first and last stage when they differ from the rest
     ep8                  expert parallel (inside the data-parallel ranks)
     mb2 ga16             micro-batch size; gradient accumulation steps (by default derived)
-    acsel acfull         activation recompute: selective (attention) or full; none if absent
+    acfull ac1of4        activation recompute: whole blocks, all of them or 1 of 4; none if absent
+    acattn acop acsel    attention alone; every other matmul; the selective one of the software
     noreshard pf2        FSDP: keep parameters after forward; blocks all-gathered ahead (default 1)
     bf16 fp16 fp8 mxfp8 nvfp4             precision, if it should differ from the workload's
     compiled eager       if it should differ from the software stack's default
@@ -27,7 +28,7 @@ Tokens, joined by `-`, in any order:
 from __future__ import annotations
 
 import re
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -36,10 +37,24 @@ from scalewise.workload import Precision, Workload
 
 Sharding = Literal["ddp", "zero1", "zero2", "zero3"]
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zbh1", "zbv"]
-Recompute = Literal["none", "selective", "full"]
+Recompute: TypeAlias = str
+"""A word of `RECOMPUTES`, or "KofN" for whole blocks, K of every N."""
 ContextMethod = Literal["ring", "allgather"]
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zbh1", "zbv")
+
+RECOMPUTES = {
+    "none": "nothing",
+    "selective": "what the software's selective mode repeats: one of the next two, or a policy",
+    "attention": "the attention core alone, as Megatron-LM does",
+    "op": "every other matmul and all memory-bound kernels, as torchtitan does",
+    "full": "whole blocks",
+}
+"""Kinds of activation recompute by word, the least repeated work first. "1of4" is full recompute of
+every fourth block."""
+
+MAX_BLOCKS = 1023
+"""Largest N of "KofN"."""
 
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,7 +113,8 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Gradient accumulation steps, or None to derive them from the global batch."""
 
     recompute: Recompute = "none"
-    """Which activations are recomputed in backward."""
+    """Which activations are recomputed in backward: a word of `RECOMPUTES`, or "1of4" for whole
+    blocks, 1 of every 4."""
 
     precision: Precision | None = None
     """Matmul precision, or None for the workload's."""
@@ -131,6 +147,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 known = [str(word) for word in words if word is not None]
                 shown = value[:40] if isinstance(value, str) else type(value).__name__
                 raise InputError(f"unknown {field} {shown}", hint=did_you_mean(shown, known))
+        _check_recompute(self.recompute)
         if self.virtual_stages > 1 and self.pp == 1:
             raise InputError(
                 f"virtual_stages = {self.virtual_stages} needs a pipeline, but pp = 1",
@@ -234,7 +251,6 @@ _MAX_COUNT = 2**22
 _CHOICES: dict[str, tuple[object, ...]] = {
     "sharding": get_args(Sharding),
     "schedule": get_args(Schedule),
-    "recompute": get_args(Recompute),
     "cp_method": get_args(ContextMethod),
     "precision": (None, *get_args(Precision)),
     "compiled": (None, True, False),
@@ -257,11 +273,74 @@ def _check_count(field: str, value: object, minimum: int, maximum: int) -> None:
     )
 
 
+_BLOCKS = re.compile("([0-9]{1,4})of([0-9]{1,4})")
+
+
+def recomputed_blocks(kind: str) -> tuple[int, int] | None:
+    """Return (K, N) of a recompute of K of every N blocks, or None for the other kinds.
+
+    >>> recomputed_blocks("1of4"), recomputed_blocks("full"), recomputed_blocks("op")
+    ((1, 4), (1, 1), None)
+    """
+    if kind == "full":
+        return 1, 1
+    match = _BLOCKS.fullmatch(kind)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _check_recompute(kind: object) -> None:
+    """Check that a value is a kind of recompute."""
+    if isinstance(kind, str):
+        if kind in RECOMPUTES:
+            return
+        blocks = recomputed_blocks(kind)
+        if blocks is not None:
+            if 1 <= blocks[0] < blocks[1] <= MAX_BLOCKS and kind == "{}of{}".format(*blocks):
+                return
+            raise InputError(
+                f"recompute {kind} must be K of N blocks with 1 <= K < N <= {MAX_BLOCKS}",
+                hint="for example 1of4; all blocks are `full`",
+            )
+    shown = kind[:40] if isinstance(kind, str) else type(kind).__name__
+    known = [*RECOMPUTES, "1of4", "1of2"]
+    raise InputError(f"unknown recompute {shown}", hint=did_you_mean(shown, known))
+
+
+RECOMPUTE_TOKENS = {
+    "acsel": "selective", "acattn": "attention", "acop": "op", "acfull": "full",
+}  # fmt: skip
+"""Kinds of recompute by their token in a strategy; blocks are "ac1of4"."""
+
+
+def recompute_of_token(token: str) -> str | None:
+    """Return the kind of recompute that a token of a strategy says, or None.
+
+    >>> recompute_of_token("acop"), recompute_of_token("ac1of4"), recompute_of_token("tp8")
+    ('op', '1of4', None)
+    """
+    if token in RECOMPUTE_TOKENS:
+        return RECOMPUTE_TOKENS[token]
+    return token[2:] if token.startswith("ac") and _BLOCKS.fullmatch(token[2:]) else None
+
+
+def recompute_words(kind: str) -> str:
+    """Return a kind of recompute in words, for launch lines and suggestions.
+
+    >>> recompute_words("1of4"), recompute_words("op")
+    ('full recompute of 1 in 4 blocks', 'op recompute')
+    """
+    if kind == "none":
+        return "no recompute"
+    blocks = recomputed_blocks(kind)
+    if blocks is None or kind == "full":
+        return f"{kind} recompute"
+    return f"full recompute of {blocks[0]} in {blocks[1]} blocks"
+
+
 _FLAGS: dict[str, tuple[str, object]] = {
     "nosp": ("sequence_parallel", False),
     "noreshard": ("reshard_after_forward", False),
-    "acsel": ("recompute", "selective"),
-    "acfull": ("recompute", "full"),
+    **{token: ("recompute", kind) for token, kind in RECOMPUTE_TOKENS.items()},
     "compiled": ("compiled", True),
     "eager": ("compiled", False),
     "reducebf16": ("reduce_precision", "bf16"),
@@ -312,13 +391,15 @@ def parse_strategy(text: str) -> Strategy:
         elif match := _DATA_PARALLEL.fullmatch(token):
             kind, first, second = match.groups()
             _put_data_parallel(kind, int(first), int(second) if second else None, put, token)
+        elif kind_ := recompute_of_token(token):
+            put("recompute", kind_, token)
         elif match := _CONTEXT.fullmatch(token):
             put("cp", int(match[1]), token)
             put("cp_method", "allgather" if match[2] == "ag" else "ring", token)
         elif (match := _COUNT.fullmatch(token)) and match[1] in _COUNTS:
             put(_COUNTS[match[1]], int(match[2]), token)
         else:
-            known = [*_FLAGS, *_COUNTS, "ddp", "zero1x", "zero2x", "fsdp", "hsdp", "cp"]
+            known = [*_FLAGS, *_COUNTS, "ddp", "zero1x", "zero2x", "fsdp", "hsdp", "cp", "ac1of"]
             raise InputError(
                 f"strategy {text[:80]}: unknown part {token[:40]!r}",
                 hint=did_you_mean(token[:40].rstrip("0123456789"), known)
@@ -382,7 +463,8 @@ def format_strategy(strategy: Strategy) -> str:
     if s.num_microbatches is not None:
         parts.append(f"ga{s.num_microbatches}")
     if s.recompute != "none":
-        parts.append("acsel" if s.recompute == "selective" else "acfull")
+        tokens = {kind: token for token, kind in RECOMPUTE_TOKENS.items()}
+        parts.append(tokens.get(s.recompute) or f"ac{s.recompute}")
     if not s.reshard_after_forward:
         parts.append("noreshard")
     if s.prefetch != 1:

@@ -17,9 +17,17 @@ from scalewise.physics.collectives import (
     PROTOCOLS,
     all_gather_seconds,
     all_reduce_seconds,
+    fill_seconds,
     p2p_seconds,
 )
-from scalewise.physics.links import FLAT_DOMAINS, Links, placement, ring_bandwidth, wire_rate
+from scalewise.physics.links import (
+    FLAT_DOMAINS,
+    Links,
+    ll_ceilings,
+    placement,
+    ring_bandwidth,
+    wire_rate,
+)
 from toys import one
 
 MICRO = 1e-6
@@ -128,7 +136,7 @@ def test_latency_factor_scales_the_hops_but_not_the_base():
     assert micros(time) == pytest.approx(8.4 + 0.5 * (14 * 3.4 + 14.0), rel=1e-9)
 
 
-@pytest.mark.parametrize(("protocol", "share"), [("ll", 0.5), ("ll128", 0.92), ("simple", 1.0)])
+@pytest.mark.parametrize(("protocol", "share"), [("ll128", 0.92), ("simple", 1.0)])
 @pytest.mark.parametrize(
     ("ranks", "stride", "rate"),
     [
@@ -150,12 +158,56 @@ def test_ring_bandwidth_by_placement_and_protocol(ranks, stride, rate, protocol,
     assert time == pytest.approx(2.0 * moved / (rate * share), rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "stride", "rate"),
+    [
+        (8, 1, 141e9),  # one domain: NCCL's ceiling of Hopper, below half of 400 GB/s
+        (16, 1, 39e9),  # two domains of Intel hosts
+        (64, 1, 20.4e9),  # more of them
+        (2, 8, 25e9),  # half of one NIC is below the ceiling
+    ],
+)
+def test_ll_has_a_ceiling(ranks, stride, rate):
+    place, wires = group(ranks, stride), forced(protocol="ll")
+    time = one(all_gather_seconds(1e12, place, wires)) - one(all_gather_seconds(0.0, place, wires))
+    assert time == pytest.approx(1e12 * (ranks - 1) / ranks / rate, rel=1e-9)
+
+
+def test_ceilings_of_ll_are_those_of_chip_and_host():
+    assert ll_ceilings("volta", "intel") == {"ll_inside": 39e9, "ll_two": 39e9, "ll_across": 20.4e9}
+    assert ll_ceilings("ampere", "amd") == {
+        "ll_inside": 87.7e9,
+        "ll_two": 22.5e9,
+        "ll_across": 19e9,
+    }
+    assert ll_ceilings("cdna3", "unknown") == ll_ceilings("hopper", "arm")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "simple", "ll128"),
+    [(128, 1.8, 1.5), (512, 3.9, 2.5), (1024, 6.7, 3.8), (2048, 12.3, 6.4), (4096, 23.4, 11.6)],
+)
+def test_gather_of_a_7b_layer_on_h100_and_infiniband(ranks, simple, ll128):
+    """405 MB, milliseconds: NCCL's constants by hand; LL, which has a ceiling, is never chosen."""
+    h100 = Links(scale_up=360e9, scale_out=48e9, hop_seconds=2.9e-6, call_seconds=6.1e-6)
+    place = placement(float(ranks), 1.0, 8.0)
+    assert 1e3 * float(all_gather_seconds(405e6, place, h100)) == pytest.approx(simple, abs=0.051)
+    near = replace(h100, ll128=1.0)
+    assert 1e3 * float(all_gather_seconds(405e6, place, near)) == pytest.approx(ll128, abs=0.055)
+
+
 def test_nccl_takes_the_fastest_protocol():
     for size in (1e2, 1e4, 1e6, 1e8, 1e10):
-        by_protocol = [
+        ll, ll128, simple = (
             one(all_gather_seconds(size, group(64), forced(protocol=name))) for name in PROTOCOLS
+        )
+        assert one(all_gather_seconds(size, group(64), forced())) == min(ll, simple)
+        near = forced(ll128=1.0)
+        assert one(all_gather_seconds(size, group(64), near)) == min(ll, ll128, simple)
+        inside = [
+            one(all_gather_seconds(size, group(8), forced(protocol=name))) for name in PROTOCOLS
         ]
-        assert one(all_gather_seconds(size, group(64), forced())) == min(by_protocol)
+        assert one(all_gather_seconds(size, group(8), forced())) == min(inside)
     # LL wins small messages, Simple large ones.
     small = one(all_gather_seconds(1e2, group(64), forced()))
     assert small == one(all_gather_seconds(1e2, group(64), forced(protocol="ll")))
@@ -264,11 +316,27 @@ def test_tree_bandwidth():
             all_reduce_seconds(0.0, place, wires)
         )
 
-    # bus x 0.92, x 0.85 for the plain tree pattern; algorithm bandwidth is half of that.
-    assert seconds(64, "simple") == pytest.approx(2e12 / (400e9 * 0.92 * 0.85), rel=1e-9)
-    assert seconds(64, "ll") == pytest.approx(2e12 / (400e9 * 0.92 * 0.85 / 3.8), rel=1e-9)
+    # bus x 0.92, x 0.85 for the plain tree pattern; algorithm bandwidth is half of that. The
+    # pipeline fills over three levels, 21 us each, up and down.
+    fill = 2 * 3 * 512 * 1024 / 25e9
+    assert seconds(64, "simple") == pytest.approx(2e12 / (400e9 * 0.92 * 0.85) + fill, rel=1e-9)
+    assert seconds(64, "ll") == pytest.approx(2e12 / 20.4e9 + fill, rel=1e-9)
     wide = 400e9 * 0.92 * 0.85 * 120 / 128
-    assert seconds(64, "ll128") == pytest.approx(2e12 / wide, rel=1e-9)
+    assert seconds(64, "ll128") == pytest.approx(2e12 / wide + fill, rel=1e-9)
+
+
+def test_trees_lose_ll128_across_domains_too():
+    def tree(protocol=None, **changes):
+        return one(all_reduce_seconds(16e6, group(64), forced("tree", protocol, **changes)))
+
+    assert tree() == tree("simple") > tree(ll128=1.0) == tree("ll128")
+
+
+def test_pipeline_of_a_tree_fills_with_chunks():
+    # Small messages are cut into 8 pieces on each of 16 channels, large ones into 512 KiB.
+    assert float(fill_seconds(1.28e6, 2.0, 400e9)) == pytest.approx(4 * 1e4 / 25e9, rel=1e-9)
+    assert float(fill_seconds(1e9, 2.0, 400e9)) == pytest.approx(4 * 524288 / 25e9, rel=1e-9)
+    assert float(fill_seconds(1e9, 0.0, 400e9)) == 0.0
 
 
 def test_two_domains_show_twice_the_wire_rate():
@@ -278,7 +346,8 @@ def test_two_domains_show_twice_the_wire_rate():
     def rate(ranks):
         place = group(ranks, stride=4)
         time = one(all_reduce_seconds(1e12, place, wires))
-        return 2e12 / (time - one(all_reduce_seconds(0.0, place, wires)))
+        # Beyond 64 MiB the fill of the pipeline no longer grows.
+        return 2e12 / (time - one(all_reduce_seconds(1e11, place, wires))) * 0.9
 
     assert rate(4) == pytest.approx(200e9 * 0.92, rel=1e-9)
     # Above two domains the tree pattern loses another 15 %.
@@ -331,7 +400,8 @@ def test_in_switch_reduction_over_several_domains(nodes, rate):
     place, size = group(8 * nodes), 1e9
     switch = all_reduce_seconds(size, place, links(nvls=1.0))
     hops = 2 * math.log2(nodes) * 20.9e-6
-    expected = NVLS_LATENCY + CALL_SECONDS + hops + size / rate
+    fill = 2 * math.log2(nodes) * 512 * 1024 / 25e9
+    expected = NVLS_LATENCY + CALL_SECONDS + hops + fill + size / rate
     without = one(all_reduce_seconds(size, place, links()))
     assert one(switch) == pytest.approx(min(expected, without), rel=1e-9)
     assert expected < without

@@ -1,10 +1,14 @@
 """Kernel times: waves counted by hand, and the limits they must keep."""
 
+import csv
+from collections import defaultdict
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalewise.catalog import PACKAGE
 from scalewise.physics.compute import (
     ATTENTION_HALF_SEQUENCE,
     K_FILL,
@@ -16,6 +20,7 @@ from scalewise.physics.compute import (
 )
 
 FAST_MEMORY = 1e30
+POWER_CLOCK = PACKAGE / "runs" / "power_clock.csv"
 
 
 def tile_seconds(tile, waves, depth, efficiency=1.0, rate=1e12, units=100):
@@ -141,16 +146,41 @@ def test_smooth_max_is_a_maximum(a, b, more):
     [
         (700.0, 1.0),
         (900.0, 1.0),
-        (400.0, 0.757858283255199),  # half of the range: 0.5 ** 0.4
-        (250.0, 0.5743491774985175),  # a quarter: 0.25 ** 0.4
+        (550.0, 0.8685815557805903),  # three quarters of the range, above the knee
+        (400.0, 0.615),  # half, below the knee: 1.23 x 0.5
+        (250.0, 0.3075),
     ],
 )
 def test_clock_factor(cap, expected):
     assert clock_factor(cap, 700.0, 100.0) == pytest.approx(expected, rel=1e-12)
 
 
+def test_clock_factor_meets_clock_sweeps_of_a100_sxm():
+    # Pipeline stages of GPT-3 175B and BLOOM at fixed clocks, against the clock that 400 W sustain.
+    sweeps = defaultdict(list)
+    with POWER_CLOCK.open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            key = row["model"], row["stage"], row["instruction"]
+            sweeps[key].append((float(row["watts"]), float(row["clock_mhz"])))
+    assert len(sweeps) == 32
+    for points in sweeps.values():
+        watts, clock = np.array(sorted(points)).T
+        ratio = clock / np.interp(400.0, watts, clock)
+        held = (watts >= 300.0) & (watts <= 400.0)
+        assert held.sum() >= 5
+        predicted = clock_factor(watts[held], 400.0, 60.0)
+        assert np.abs(predicted / ratio[held] - 1.0).max() < 0.05
+
+
+@pytest.mark.parametrize("series", [(1.0, 0.9716, 0.9301, 0.8490), (1.0, 0.9689, 0.9242, 0.8195)])
+def test_clock_factor_meets_power_limits_of_a100_pcie(series):
+    # Step times of bloom-3b and gpt3-1.3b at 300, 275, 250 and 225 W: the `perseus-power` runs.
+    limits = np.array([300.0, 275.0, 250.0, 225.0])
+    assert np.abs(clock_factor(limits, 300.0, 42.0) / series - 1.0).max() < 0.05
+
+
 def test_clock_factor_below_idle_stays_positive():
-    assert 0.0 < clock_factor(50.0, 700.0, 100.0) < 0.1
+    assert 0.0 < clock_factor(50.0, 700.0, 100.0) < 0.01
 
 
 @given(st.floats(1.0, 2000.0), st.floats(1.0, 2000.0), st.floats(0.0, 200.0))

@@ -43,6 +43,32 @@ def test_without_overlap_reductions_are_on_the_path_too():
     assert seconds(durations(sharding=3, gather=1.0, reduce=1.0, overlap=False)) == 18.0 + 5.0 + 3.0
 
 
+def test_without_prefetch_reductions_still_overlap():
+    # 5 gathers on the path, two reductions beside the next block, the last one bare.
+    bare = durations(sharding=3, gather=1.0, reduce=1.0, prefetch=0)
+    assert seconds(bare) == 18.0 + 5.0 + 1.0
+
+
+def test_pipelines_that_gather_once_wait_for_the_first_micro_batch_alone():
+    # One stage: 1 + 3 x 18 + 1, where every micro-batch would pay both.
+    once = durations(
+        sharding=3, gather=1.0, reduce=1.0, num_microbatches=3, gather_each=False, reduce_each=False
+    )
+    assert seconds(once) == 3 * 18.0 + 2.0
+    # Two stages of 1F1B: both gather when the first micro-batch arrives, and reduce at the end.
+    both = replace(once, stages=(stage(2), stage(2)), num_microbatches=4)
+    assert seconds(both) == 4 * 12.0 + 12.0 + 2.0 + 1.0
+
+
+def test_replicas_reduce_on_links_of_their_own():
+    # Backward ends at 10, 14, 18; the last scatter at 19, the last all-reduce at 21.
+    apart = durations(sharding=3, reduce=1.0, across=2.0)
+    assert seconds(apart) == 18.0 + 1.0 + 2.0
+    # All-reduces of 6 s end at 17, 23, 29: longer than backward, and nothing waits between.
+    assert seconds(replace(apart, across=6.0)) == 29.0
+    assert seconds(replace(apart, overlap=False)) == 18.0 + 3 * 3.0
+
+
 def test_kept_parameters_are_not_gathered_again():
     slow = durations(sharding=3, gather=1.0, prefetch=0, reshard_after_forward=False)
     assert seconds(slow) == 18.0 + 3.0
@@ -78,9 +104,9 @@ def test_a_reduction_longer_than_backward_is_exposed():
 
 def test_updated_parameters_arrive_layer_by_layer():
     # ZeRO-1: half of 12 s may overlap; that of block 1 (half of it) takes 2 s, of block 2, 4 s.
-    late = durations(stage(gather=12.0), sharding=1, share=0.5)
+    late = durations(stage(gather=12.0), sharding=1, gather_share=0.5)
     assert seconds(late) == 18.0 + 2.0  # block 2 begins at 6 instead of 4
-    assert seconds(durations(stage(gather=3.0), sharding=1, share=0.5)) == 18.0
+    assert seconds(durations(stage(gather=3.0), sharding=1, gather_share=0.5)) == 18.0
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from toys import case_of, one, toy_cluster, toy_stack, toy_workload
 STRATEGIES = (
     "fsdp8", "fsdp2-tp4", "fsdp2-tp4-nosp", "fsdp2-tp4-acfull", "fsdp2-tp4-nosp-acfull",
     "fsdp2-tp4-acsel", "fsdp2-cp4", "fsdp2-cp4-acfull", "fsdp2-cp4ag", "fsdp2-cp4ag-acsel",
-    "fsdp1-tp2-cp4", "fsdp2-tp4-notpoverlap",
+    "fsdp1-tp2-cp4", "fsdp2-tp4-notpoverlap", "fsdp2-tp4-ac1of4", "fsdp2-tp4-nosp-ac1of2",
+    "fsdp2-tp4-acop", "fsdp2-cp4-ac1of4", "fsdp2-cp4-acop", "fsdp2-cp4ag-ac1of2", "fsdp8-acattn",
 )  # fmt: skip
 
 

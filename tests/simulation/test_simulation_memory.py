@@ -13,6 +13,8 @@ def peak(step):
         ("fsdp64-mb2", "llama-2-7b", 256),
         ("fsdp64-mb2-acfull", "llama-2-7b", 256),
         ("fsdp64-mb2-noreshard-acsel", "llama-2-7b", 256),
+        ("fsdp64-mb2-ac1of4", "llama-2-7b", 256),
+        ("fsdp64-mb2-acop", "llama-2-7b", 256),
         ("ddp64-mb1", "llama-2-7b", 64),
         ("zero2x8-tp8-mb1-nosp", "llama-2-7b", 64),
         ("fsdp8-tp4-cp2-mb1", "llama-2-7b", 64),

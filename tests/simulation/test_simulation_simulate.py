@@ -11,6 +11,7 @@ from scalewise.errors import InputError
 from scalewise.simulation.simulate import simulate_step, step_seconds, timeline
 from scalewise.step.feasibility import REASONS
 from timeline_cases import line
+from toys import toy_cluster, toy_model, toy_stack, toy_workload
 
 EXACT = (
     ("fsdp256-mb2", "llama-2-7b", 4096, 1024),
@@ -18,6 +19,8 @@ EXACT = (
     ("hsdp4x64-mb1-noreshard", "llama-2-7b", 4096, 512),
     ("fsdp2048-mb1", "llama-2-7b", 2048, 2048),  # bound by its gathers
     ("fsdp64-tp4-mb1-acsel", "llama-2-7b", 4096, 256),
+    ("fsdp64-tp4-mb1-ac1of4", "llama-2-7b", 4096, 256),
+    ("fsdp256-mb1-acop", "llama-2-7b", 4096, 256),
     ("fsdp16-cp8-mb1", "llama-2-7b", 32768, 32),
     ("fsdp64-mb1-nodpoverlap", "llama-2-7b", 4096, 128),
     ("ddp256-mb2", "llama-2-7b", 4096, 1024),
@@ -50,10 +53,11 @@ def test_pipelines_agree_within_two_percent(spelled, model, seq_len, batch):
 
 
 def test_literal_step():
-    step = line("fsdp256-mb2", batch=1024, stack="megatron")
-    assert step.step_seconds == pytest.approx(1.463, abs=0.002)
+    work, strategy = toy_workload(global_batch=1024), parse_strategy("fsdp256-mb2")
+    step = timeline(toy_model(), toy_cluster(256), work, strategy, stack=toy_stack())
+    assert step.step_seconds == pytest.approx(0.1156, abs=0.0002)
     assert step.critical_rank == 0
-    assert step.simulation.closing.overhead == pytest.approx(0.010657)
+    assert step.simulation.closing.overhead == pytest.approx(0.01)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

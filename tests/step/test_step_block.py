@@ -36,7 +36,7 @@ def test_slow_all_gathers_set_the_pace():
     assert terms["contention"] == pytest.approx(0.5 * compute, rel=1e-6)
 
 
-@pytest.mark.parametrize("spelling", ["fsdp8-nodpoverlap", "fsdp8-pf0", "hsdp2x4-nodpoverlap"])
+@pytest.mark.parametrize("spelling", ["fsdp8-nodpoverlap", "hsdp2x4-nodpoverlap"])
 def test_without_overlap_everything_is_exposed(spelling):
     case = case_of(spelling)
     step = compose(case)
@@ -44,3 +44,17 @@ def test_without_overlap_everything_is_exposed(spelling):
     exposed = one(terms.dp_all_gather) + one(terms.dp_grad_reduce)
     assert exposed == pytest.approx(one(moved.data_parallel), rel=1e-9)
     assert one(terms.contention) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_without_prefetch_all_gathers_are_exposed_and_reductions_overlap():
+    case = case_of("fsdp8-pf0")
+    step = compose(case)
+    terms, _ = step_terms(case, step)
+    traffic, stage = step.traffic, step.stage
+    n, layers = one(case.split.num_microbatches), one(stage.layers)
+    gathers = layers * one(traffic.all_gather) + (layers - 1) * one(traffic.backward_all_gather)
+    gathers = n * (gathers + one(traffic.root_all_gather))
+    assert one(terms.dp_all_gather) == pytest.approx(gathers, rel=1e-9)
+    tail = n * one(traffic.reduce + traffic.root_reduce)
+    assert one(terms.dp_grad_reduce) < tail + n * (layers - 1) * one(traffic.reduce)
+    assert one(terms.contention) > 0.0

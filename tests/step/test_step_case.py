@@ -33,8 +33,8 @@ def test_masks_of_a_split():
     assert split.shards_optimizer.tolist() == [False] + [True] * 9
     assert split.shards_gradients.tolist() == [False, False] + [True] * 8
     assert split.fully_sharded.tolist() == [False] * 3 + [True] * 7
-    assert split.recomputes_some.nonzero()[0].tolist() == [3]
-    assert split.recomputes_all.nonzero()[0].tolist() == [4]
+    assert split.recompute.nonzero()[0].tolist() == [3, 4]
+    assert split.recompute_blocks.tolist() == [0.0] * 4 + [1.0] + [0.0] * 5
     assert split.sp.tolist() == [1, 1, 1, 1, 2, 1, 1, 1, 1, 1]
     assert split.pipelined.nonzero()[0].tolist() == [5, 6, 7, 8]
     assert split.interleaved.nonzero()[0].tolist() == [5]

@@ -19,7 +19,7 @@ def test_the_last_reduction_overlaps_the_last_backward():
     kernels = layer_kernels(case)
     # Gradients are there when backward is: forward overlaps none of them.
     window = 4 * one(kernels.backward)
-    traffic = once_per_step(case, np.array([float(PARAMS)]), np.array([window]))
+    traffic = once_per_step(case, np.array([float(PARAMS)]), np.array([window]), np.array([0.0]))
     step = compose(case)
     (terms, _), moved = step_terms(case, step), comm_time(case, step)
     assert one(terms.dp_grad_reduce) == pytest.approx(one(traffic.exposed), rel=1e-9)

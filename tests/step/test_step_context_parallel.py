@@ -7,7 +7,7 @@ from scalewise.physics.collectives import CALL_SECONDS, all_gather_seconds
 from scalewise.step.context_parallel import layer_seconds
 from scalewise.step.groups import context_group
 from scalewise.step.kernels import layer_kernels
-from toys import case_of, one
+from toys import case_of, one, toy_stack
 
 # Keys and values of 250 tokens: 2 x 2 bytes x 256; a Simple message inside a domain at 100 GB/s.
 LOCAL = 2 * 2 * 250 * 256
@@ -42,6 +42,10 @@ def test_ring_overlaps_attention():
 def test_recompute_sends_again():
     everything, forward, backward = seconds("fsdp2-cp4-acfull", attention=0.0)
     assert [everything, forward, backward] == pytest.approx([12 * HOP, 3 * HOP, 9 * HOP])
+    everything, forward, backward = seconds("fsdp2-cp4-ac1of3", attention=0.0)
+    assert [everything, forward, backward] == pytest.approx([10 * HOP, 3 * HOP, 7 * HOP])
+    # Every other matmul: attention is kept.
+    assert seconds("fsdp2-cp4-acop", attention=0.0) == seconds("fsdp2-cp4", attention=0.0)
 
 
 def test_all_gather_is_exposed():
@@ -61,3 +65,12 @@ def test_tensor_parallelism_splits_keys_and_values():
 def test_alone_nothing_is_communicated():
     assert seconds("fsdp8") == [0.0, 0.0, 0.0]
     assert seconds("fsdp8-cp1ag-acfull") == [0.0, 0.0, 0.0]
+
+
+def test_a_ring_without_load_balancing_waits_for_its_last_rank():
+    # The last of four ranks attends to all keys: 8 / 5 of the mean. All-gathers split evenly.
+    for spelling, factor in (("fsdp2-cp4", 1.6), ("fsdp2-cp4ag", 1.0), ("fsdp8", 1.0)):
+        even = layer_kernels(case_of(spelling))
+        uneven = layer_kernels(case_of(spelling, stack=toy_stack(balanced_ring=False)))
+        ratio = one(uneven.attention_forward) / one(even.attention_forward)
+        assert ratio == pytest.approx(factor, rel=1e-12)

@@ -8,6 +8,8 @@ import pytest
 from scalewise.physics.collectives import all_gather_seconds, all_reduce_seconds
 from scalewise.step.data_parallel import (
     backward_critical_path,
+    beside_backward,
+    exposed_last_all_reduce,
     exposed_last_reduce,
     last_reduce_overlaps,
     layer_traffic,
@@ -93,13 +95,13 @@ def test_the_last_reduction_may_overlap_the_next_micro_batch(spelling, follows):
 
 def test_gradients_reduced_once_overlap_only_the_last_backward():
     # 8 micro-batches; a reduction of 4 s each spread over them is 32 s beside one backward of 10 s.
-    stack = toy_stack(reduce_every_micro_step=False)
+    stack = toy_stack(zero2_every_micro_step=False)
     case, ten = case_of("zero2x2", stack=stack), np.array([10.0])
     n = one(case.split.num_microbatches)
     traffic = replace(layer_traffic(case), reduce=ten * 0.4, backward=ten * 0.4)
-    slowed, exposed = overlapped_backward(case, ten, traffic)
-    block = ten + slowed + exposed
-    assert one(exposed) == pytest.approx((4.0 * n - 15.0) / n)  # contention 0.5
+    found = overlapped_backward(case, ten, traffic)
+    block = ten + found.slowed + found.exposed
+    assert one(found.exposed) == pytest.approx((4.0 * n - 15.0) / n)  # contention 0.5
     assert one(block) == pytest.approx(((n - 1.0) * 10.0 + 4.0 * n) / n)
 
 
@@ -212,9 +214,58 @@ def test_tensor_parallelism_splits_the_buffers():
 
 
 def test_hybrid_sharding_reduces_between_replicas():
+    # Shards on one domain, replicas across: the all-reduce has links of its own.
     case = case_of("hsdp2x4")
-    expected = gather(case, 4 * LAYER_PARAMS) + reduce(case, LAYER_PARAMS, replica_group)
-    assert one(layer_traffic(case).reduce) == pytest.approx(expected, rel=1e-12)
+    traffic = layer_traffic(case)
+    scatter, across = gather(case, 4 * LAYER_PARAMS), reduce(case, LAYER_PARAMS, replica_group)
+    assert one(traffic.reduce) == pytest.approx(scatter, rel=1e-12)
+    assert one(traffic.across) == pytest.approx(across, rel=1e-12)
+    # Shards across domains as well: both queue for the same NICs.
+    wide = case_of("hsdp2x8", cluster=toy_cluster(16))
+    traffic = layer_traffic(wide)
+    parts = gather(wide, 4 * LAYER_PARAMS) + reduce(wide, LAYER_PARAMS / 2, replica_group)
+    assert one(traffic.reduce) == pytest.approx(parts, rel=1e-12)
+    assert one(traffic.across) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("spelling", "again", "reduce", "across", "slowed", "exposed"),
+    [
+        ("hsdp2x4", 2.0, 3.0, 4.0, 3.5, 0.0),  # 0.5 x (3 + max(2, 4))
+        ("hsdp2x4", 2.0, 3.0, 20.0, 5.0, 5.0),  # 20 between replicas, beside 10 + 5
+        ("hsdp2x4", 9.0, 9.0, 4.0, 5.0, 3.0),  # 18 inside the sharding group
+        ("fsdp8-pf0", 6.0, 4.0, 0.0, 2.0, 6.0),  # the all-gather alone is exposed
+        ("fsdp8-pf0", 6.0, 17.0, 0.0, 5.0, 8.0),
+        ("hsdp2x4-nodpoverlap", 2.0, 3.0, 4.0, 0.0, 9.0),
+    ],
+)
+def test_backward_beside_three_collectives(spelling, again, reduce, across, slowed, exposed):
+    ten = np.array([10.0])  # contention 0.5
+    found = beside_backward(case_of(spelling), ten, again, reduce, across)
+    assert (one(found.slowed), one(found.exposed)) == (slowed, exposed)
+
+
+def test_the_last_all_reduce_between_replicas_is_exposed_once():
+    case = case_of("hsdp2x4")  # 2 micro-batches
+    traffic = layer_traffic(case)
+    tail = one(exposed_last_all_reduce(case, traffic))
+    assert tail == pytest.approx(one(traffic.across) / 2, rel=1e-12)
+    alone = case_of("hsdp2x4-nodpoverlap")
+    assert one(exposed_last_all_reduce(alone, layer_traffic(alone))) == one(traffic.across)
+
+
+def test_pipelines_of_pytorch_gather_and_reduce_once():
+    each = case_of("fsdp2-pp4")
+    once = case_of("fsdp2-pp4", stack=toy_stack(pipeline_gathers_once=True))
+    n = one(once.split.num_microbatches)
+    many, few = layer_traffic(each), layer_traffic(once)
+    assert one(few.all_gather) == pytest.approx(one(many.all_gather) / n, rel=1e-12)
+    assert one(few.reduce) == pytest.approx(one(many.reduce) / n, rel=1e-12)
+    assert one(few.root_all_gather) == pytest.approx(one(many.root_all_gather) / n, rel=1e-12)
+    assert one(few.backward_all_gather) == 0.0 < one(many.backward_all_gather)
+    # Without a pipeline nothing changes.
+    alone = case_of("fsdp8", stack=toy_stack(pipeline_gathers_once=True))
+    assert one(layer_traffic(alone).all_gather) == one(layer_traffic(case_of("fsdp8")).all_gather)
 
 
 def test_reduction_once_per_step_is_spread_over_micro_batches():
@@ -242,35 +293,40 @@ def test_buckets_of_a_data_parallel_step():
     # 100 million gradients of 4 bytes: 16 buckets of 25 MB, each an all-reduce over 8 ranks.
     case, params = case_of("ddp8"), np.array([100e6])
     seconds = 16 * reduce(case, 25e6, gradient_group)
-    traffic = once_per_step(case, params, np.array([1e9]))
+    traffic = once_per_step(case, params, np.array([1e9]), np.array([0.0]))
     assert one(traffic.seconds) == pytest.approx(seconds, rel=1e-12)
     # Half of it may overlap, if there is a backward to overlap with.
-    assert one(traffic.fraction) == 0.5
+    assert one(traffic.reduce_fraction) == 0.5
     assert one(traffic.exposed) == pytest.approx(seconds / 2, rel=1e-12)
-    short = once_per_step(case, params, np.array([seconds / 8]))
+    short = once_per_step(case, params, np.array([seconds / 8]), np.array([1e9]))
     assert one(short.exposed) == pytest.approx(seconds * 7 / 8, rel=1e-12)
-    never = once_per_step(case_of("ddp8-nodpoverlap"), params, np.array([1e9]))
+    never = once_per_step(case_of("ddp8-nodpoverlap"), params, np.array([1e9]), params)
     assert one(never.exposed) == one(never.seconds) == pytest.approx(seconds, rel=1e-12)
 
 
 def test_buckets_may_grow_with_ranks():
     case = case_of("ddp8", stack=toy_stack(bucket_bytes_per_rank=12.5e6))
-    traffic = once_per_step(case, np.array([100e6]), np.array([0.0]))
+    traffic = once_per_step(case, np.array([100e6]), np.array([0.0]), np.array([0.0]))
     assert one(traffic.seconds) == pytest.approx(4 * reduce(case, 100e6, gradient_group), rel=1e-12)
 
 
 def test_zero1_scatters_reduces_and_gathers():
-    case = case_of("zero1x2x4")
+    case = case_of("zero1x2x4", stack=toy_stack(shard_overlap=0.25, update_gather_overlap=0.5))
     # 400 MB of gradients and 200 MB of weights, in buckets of 25 MB.
-    seconds = 16 * (gather(case, 25e6) + reduce(case, 25e6 / 4, replica_group))
-    seconds = seconds + 8 * gather(case, 25e6)
-    traffic = once_per_step(case, np.array([100e6]), np.array([1e9]))
-    assert one(traffic.seconds) == pytest.approx(seconds, rel=1e-12)
-    assert one(traffic.exposed) == pytest.approx(0.75 * seconds, rel=1e-12)
+    reduces = 16 * (gather(case, 25e6) + reduce(case, 25e6 / 4, replica_group))
+    gathers = 8 * gather(case, 25e6)
+    long = np.array([1e9])
+    traffic = once_per_step(case, np.array([100e6]), long, long)
+    assert one(traffic.reduce) == pytest.approx(reduces, rel=1e-12)
+    assert one(traffic.gather) == pytest.approx(gathers, rel=1e-12)
+    assert one(traffic.exposed) == pytest.approx(0.75 * reduces + 0.5 * gathers, rel=1e-12)
+    # Each has its own compute to overlap with: backward for gradients, forward for parameters.
+    short = once_per_step(case, np.array([100e6]), np.array([reduces / 8]), np.array([0.0]))
+    assert one(short.exposed) == pytest.approx(reduces * 7 / 8 + gathers, rel=1e-12)
 
 
 def test_fully_sharded_owes_nothing_at_the_end():
-    traffic = once_per_step(case_of("fsdp8"), np.array([100e6]), np.array([0.0]))
+    traffic = once_per_step(case_of("fsdp8"), *[np.array([100e6])] * 3)
     assert [one(traffic.seconds), one(traffic.exposed)] == [0.0, 0.0]
 
 

@@ -105,17 +105,19 @@ def test_gradient_handling():
 
 
 def test_what_is_recomputed():
-    case = case_of("fsdp8", "fsdp8-acsel", "fsdp8-acfull")
+    case = case_of("fsdp8", "fsdp8-acattn", "fsdp8-acfull", "fsdp8-ac1of4")
     kernels = layer_kernels(case)
     down = gemm_sum([(1000, 1024, 4096)])
     attention_forward = np.asarray(kernels.attention_forward)[0]
     forward = np.asarray(kernels.forward)[0]
-    expected = [0.0, attention_forward, forward - down]
+    expected = [0.0, attention_forward, forward - down, (forward - down) / 4]
     assert np.asarray(kernels.recompute).tolist() == pytest.approx(expected, rel=1e-12)
     whole = layer_kernels(case_of("fsdp8-acfull", stack=toy_stack(recompute_skips_last=False)))
     assert one(whole.recompute) == pytest.approx(forward, rel=1e-12)
     # A policy that also drops some GEMMs repeats them.
-    partly = layer_kernels(case_of("fsdp8-acsel", stack=toy_stack(selective_share=0.25)))
+    partly = layer_kernels(
+        case_of("fsdp8-acsel", stack=toy_stack(selective_share=0.25, selective="policy"))
+    )
     expected_partly = attention_forward + 0.25 * (forward - attention_forward)
     assert one(partly.recompute) == pytest.approx(expected_partly, rel=1e-12)
 

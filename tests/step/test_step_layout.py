@@ -3,10 +3,14 @@
 import msgspec
 import pytest
 
+from scalewise.catalog import load_cluster
+from scalewise.chip import load_chip
 from scalewise.cluster import Fabric
-from scalewise.step.layout import clock
-from scalewise.strategy import SCHEDULES
-from toys import case_of, one, toy_cluster, toy_model, toy_stack, toy_workload
+from scalewise.stack import load_stack
+from scalewise.step.layout import clock, lay_out
+from scalewise.strategies import Strategies
+from scalewise.strategy import SCHEDULES, parse_strategy
+from toys import case_of, one, toy_chip, toy_cluster, toy_model, toy_stack, toy_workload
 
 
 def test_shapes_of_the_model():
@@ -44,14 +48,53 @@ def test_links_after_efficiencies():
     assert one(case_of("fsdp8", cluster=toy_cluster(host="intel")).links.net_overhead) == 1e-6
 
 
-@pytest.mark.parametrize(("cap", "share"), [(None, 1.0), (300.0, 1.0), (180.0, 0.757858283255199)])
+@pytest.mark.parametrize(("cap", "share"), [(None, 1.0), (300.0, 1.0), (180.0, 0.615)])
 def test_clock_under_a_power_cap(cap, share):
-    assert clock(toy_cluster(power_cap_watts=cap)) == pytest.approx(share, rel=1e-12)
+    assert clock(toy_cluster(power_cap_watts=cap), toy_chip()) == pytest.approx(share, rel=1e-12)
 
 
 def test_clock_without_published_power():
     chip = msgspec.structs.replace(toy_cluster().accelerator, tdp_watts=None, idle_watts=None)
-    assert clock(toy_cluster(accelerator=chip)) == 1.0
+    assert clock(toy_cluster(accelerator=chip), toy_chip()) == 1.0
+
+
+def test_early_kernels_of_an_architecture():
+    chip = load_chip("blackwell")
+    assert (chip.early_until, chip.early_gemm) == ("2025-07", {"fp8": 0.85})
+    rates = {}
+    for name in ("megatron", "megatron-2025"):
+        case = lay_out(
+            toy_model(),
+            load_cluster("gb200", 8),
+            toy_workload(),
+            Strategies.of([parse_strategy(text) for text in ("fsdp8", "fsdp8-fp8", "fsdp8-nvfp4")]),
+            load_stack(name),
+            chip,
+        )
+        rates[name] = case.rates.gemm
+    assert rates["megatron-2025"] / rates["megatron"] == pytest.approx([1.0, 0.85, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("on", "cap", "share"),
+    [
+        ("h100-sxm-80gb", None, 1.0),
+        ("h200-sxm-141gb", None, 1.0),
+        ("h100-sxm-96gb-500w", None, 0.8481),
+        ("h100-pcie-80gb", None, 0.8045),
+        ("h20-sxm-96gb", None, 1.0),
+        ("a100-pcie-80gb", None, 0.8686),
+        ("a100-sxm-64gb-custom", None, 0.9795),
+        ("gb200", None, 1.0),
+        ("b200-sxm-180gb", None, 1.0),
+        ("b200-sxm-180gb", 700.0, 0.8010),
+        ("mi300x", None, 1.0),
+    ],
+)
+def test_clock_of_parts_against_the_power_of_their_calibration(on, cap, share):
+    cluster = load_cluster(on).with_(power_cap_watts=cap)
+    chip = load_chip(cluster.accelerator.architecture)
+    assert clock(cluster, chip) == pytest.approx(share, abs=1e-4)
 
 
 def test_strategy_columns():

@@ -221,12 +221,16 @@ def test_prefetching_never_hurts(point):
 
 @given(points())
 def test_recompute_trades_time_for_memory(point):
-    none, selective, full = (
-        changed(point, recompute=word) for word in ("none", "selective", "full")
+    none, *others = (
+        changed(point, recompute=word)
+        for word in ("none", "selective", "attention", "op", "1of4", "1of2", "full")
     )
-    assert faster(none, selective)
-    assert faster(none, full)
-    for less in (selective, full):
+    quarter, half, full = others[-3:]
+    assert faster(none, quarter)
+    assert faster(quarter, half)
+    assert faster(half, full)
+    for less in others:
+        assert faster(none, less)
         assert np.all(less.memory_bytes <= none.memory_bytes * (1.0 + ROUNDING))
         assert np.all(less.hfu >= less.mfu)
 

@@ -1,5 +1,7 @@
 """Schedules: bubbles by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -115,3 +117,10 @@ def test_a_head_that_sets_the_pace_leaves_no_gap_in_a_v():
 def test_interleaved_chunks_leave_more_to_overlap_with(spelling, passes):
     case = case_of(spelling, model=toy_model(layers=16))
     assert one(np.asarray(passes_left(case))) == pytest.approx(passes)
+
+
+def test_reductions_done_once_leave_interleaved_chunks_one_after_the_other():
+    # A quarter of the bubble of one chunk, and three quarters of what reductions add elsewhere.
+    case = case_of("fsdp2-pp4-v4-1f1b")
+    slow = replace(latency_of(), once=np.array([4.0]))
+    assert one(bubble_seconds(case, slow, np.array([2.5]))) == pytest.approx(1.875 + 3.0)

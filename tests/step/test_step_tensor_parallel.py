@@ -18,6 +18,8 @@ BUFFER = np.array([2.0 * 1000 * 1024])
         ("fsdp4-tp2", True, 4, 4),
         ("fsdp4-tp2-acsel", False, 4, 6),
         ("fsdp4-tp2-acfull", False, 4, 10),  # full recompute repeats forward
+        ("fsdp4-tp2-ac1of4", False, 4, 7),  # of every fourth block
+        ("fsdp4-tp2-acop", False, 4, 6),
     ],
 )
 def test_gathers_and_scatters(spelling, kept, forward, backward):

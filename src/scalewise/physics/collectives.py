@@ -20,7 +20,7 @@ import numpy as np
 
 from scalewise.derivation import Derivation, Letter
 from scalewise.numeric import Array, Mask, Num, scalar, some
-from scalewise.physics.links import Links, Placement, ring_bandwidth, wire_rate
+from scalewise.physics.links import Links, Placement, ll_ceiling, ring_bandwidth, wire_rate
 
 # Rows: LL, LL128, Simple. NCCL tuning.cc, ring: base latency, hop over NVLink, hop over network.
 RING_BASE = np.array([6.6, 14.0, 8.4]) * 1e-6
@@ -37,6 +37,8 @@ NIC_TIMES = np.array([1.0, 1.0, 2.0])
 # Share of bus bandwidth: LL carries flags in half of its bytes, LL128 in 8 of 128.
 RING_SHARE = np.array([0.5, 0.92, 1.0])
 TREE_SHARE = np.array([0.92 / 3.8, 0.92 * 120.0 / 128.0, 0.92])
+# LL alone has a ceiling on its rate.
+LL_ALONE = np.array([1.0, np.inf, np.inf])
 # The plain tree pattern loses another 15 % above two domains (5 nodes: 150 GB/s bus measured);
 # on two domains payload over NIC rate is 0.83 to 0.95 in four published systems.
 TREE_PATTERN = 0.85
@@ -48,6 +50,10 @@ PAT_BASE, PAT_INTER, PAT_PER_RANK, PAT_SHARE = 8e-6, 14e-6 / 3.5, 2.8e-6, 0.75
 NVLS_LATENCY, NVLS_SHARE, NVLS_RANKS = 50e-6, 0.74, 4.0
 # NVLSTree: NVLS inside, a tree between domains (NCCL: 20.9 us per network hop).
 NVLS_TREE_INTER = 20.9e-6
+
+# Trees pass a chunk on when all of it has arrived: 512 KiB at most, an eighth of a channel's part
+# of a small message (NVIDIA/nccl, src/enqueue.cc and src/include/device.h), over 16 channels.
+TREE_CHUNK, TREE_PIECES, CHANNELS = 512.0 * 1024.0, 8.0, 16.0
 
 # Launch of a collective beyond the model: 0-2 us on DGX H100 to 28 us on some A100 hosts in
 # nccl-tests, where the host waits for each; kernels queued by a training step see the low end.
@@ -109,17 +115,64 @@ def call_latency(place: Placement, links: Links) -> Num:
     return result
 
 
-def _choose(times: Array, protocol: Num) -> Num:
-    """Return NCCL's minimum over protocols, or the requested one."""
-    forced = np.where(protocol == 0.0, times[0], np.where(protocol == 1.0, times[1], times[2]))
-    result: Num = np.where(protocol < 0.0, np.minimum.reduce(times, axis=0), forced)
+def protocol_rate(
+    bandwidth: Num, shares: Array, place: Placement, links: Links, axes: int
+) -> Array:
+    """Return the payload rate by protocol (leading axis), bytes/s: LL has a ceiling.
+
+    Args:
+        bandwidth: Of the links, bytes/s.
+        shares: Payload per byte, by protocol.
+        place: The group.
+        links: Its links.
+        axes: Axes of the messages, behind the protocol's.
+
+    >>> from scalewise.physics.links import placement
+    >>> links = Links(scale_up=450e9, scale_out=50e9, hop_seconds=0, call_seconds=0)
+    >>> rates = protocol_rate(400e9, RING_SHARE, placement(512.0, 1.0, 8.0), links, 0)
+    >>> [float(rate) / 1e9 for rate in rates]
+    [20.4, 368.0, 400.0]
+    """
+    ceilings = _by_protocol(LL_ALONE, axes) * ll_ceiling(place, links)
+    result: Array = np.minimum(bandwidth * _by_protocol(shares, axes), ceilings)
+    return result
+
+
+def _choose(times: Array, place: Placement, links: Links) -> Num:
+    """Return NCCL's minimum over the protocols it may choose, or the requested one."""
+    ll, ll128, simple = times
+    protocol = links.protocol
+    forced = np.where(protocol == 0.0, ll, np.where(protocol == 1.0, ll128, simple))
+    able = (place.domains <= 1.0) | (np.asarray(links.ll128) > 0.0)
+    best = np.minimum(np.minimum(ll, simple), np.where(able, ll128, np.inf))
+    result: Num = np.where(protocol < 0.0, best, forced)
+    return result
+
+
+def fill_seconds(bytes_: Num, depth: Num, bandwidth: Num) -> Num:
+    """Return the time until the pipeline of a tree is full, seconds.
+
+        2 * depth * min(512 KiB, bytes / (8 * 16)) / (bandwidth / 16)
+
+    Every level holds a chunk before it passes it on, up and down, on each of 16 channels.
+
+    Args:
+        bytes_: Size of the reduced buffer, bytes.
+        depth: Levels of the tree.
+        bandwidth: Of the links, bytes/s.
+
+    >>> round(1e6 * float(fill_seconds(1e9, 1.0, 400e9)), 1)        # 21 us per level and direction
+    41.9
+    """
+    chunk = np.minimum(TREE_CHUNK, bytes_ / (TREE_PIECES * CHANNELS))
+    result: Num = 2.0 * depth * chunk / (bandwidth / CHANNELS)
     return result
 
 
 def _ring_seconds(bytes_: Num, place: Placement, links: Links, rounds: float) -> Num:
     """Time of a ring collective that moves `rounds` x (n - 1) / n of its bytes over each link."""
     axes = np.ndim(bytes_)
-    bandwidth = ring_bandwidth(place, links) * _by_protocol(RING_SHARE, axes)
+    bandwidth = protocol_rate(ring_bandwidth(place, links), RING_SHARE, place, links, axes)
     share = rounds * (place.ranks - 1.0) / place.ranks
     latency = _by_protocol(RING_BASE, axes) + call_latency(place, links)
     latency = latency + ring_hops_seconds(place, links, rounds, axes)
@@ -127,17 +180,20 @@ def _ring_seconds(bytes_: Num, place: Placement, links: Links, rounds: float) ->
     messages = np.where(
         place.domains > 1.0, rounds * (place.ranks - 1.0) * links.ring_step_seconds, 0.0
     )
-    return _choose(latency + np.maximum(bytes_ * share / bandwidth, messages), links.protocol)
+    return _choose(latency + np.maximum(bytes_ * share / bandwidth, messages), place, links)
 
 
 def all_gather_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     """Return the time of an all-gather of `bytes_` (the full buffer), seconds.
 
         min over protocols of
-            base + call + hops + max(bytes * (n - 1) / n / (share * bandwidth), (n - 1) * step)
+            base + call + hops + max(bytes * (n - 1) / n / rate, (n - 1) * step)
 
-    NCCL runs it as a ring. `algorithm` can ask for PAT (logarithmic), or for a hierarchical
-    all-gather (a ring over domains on every rail at once, then one inside the domain).
+    with the rate of `protocol_rate`. LL128 is among the protocols inside one domain, and across
+    domains where the fabric has it: NCCL asks for a NIC near its GPU, which virtual machines,
+    EFA and TCP do not show. NCCL runs it as a ring. `algorithm` can ask for PAT (logarithmic), or
+    for a hierarchical all-gather (a ring over domains on every rail at once, then one inside the
+    domain).
 
     Args:
         bytes_: Size of the gathered buffer, bytes; several buffers of the same group may lie
@@ -153,7 +209,7 @@ def all_gather_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     >>> sizes = (8.0, 64.0, 512.0)                               # latency grows with ranks
     >>> [round(1e3 * float(all_gather_seconds(405e6, placement(n, 1.0, 8.0), links)), 3)
     ...  for n in sizes]
-    [0.825, 1.237, 2.221]
+    [0.825, 1.298, 3.429]
     """
     if not some(place.ranks > 1.0):
         return 0.0 * bytes_
@@ -215,7 +271,7 @@ def all_reduce_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
         min(ring, tree, NVLS)
 
     The ring passes every byte around twice. The double binary tree (NCCL tuning.cc) has a latency
-    of log2(domains), and NVLS reduces inside the switch.
+    of log2(domains) and fills its pipeline level by level, and NVLS reduces inside the switch.
 
     Args:
         bytes_: Size of the reduced buffer, bytes.
@@ -230,7 +286,7 @@ def all_reduce_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     >>> place = placement(512.0, 1.0, 8.0)
     >>> ring, tree = replace(links, algorithm=0.0), replace(links, algorithm=1.0)
     >>> [round(1e6 * float(all_reduce_seconds(1e6, place, each))) for each in (links, ring, tree)]
-    [104, 1258, 104]
+    [182, 1346, 182]
     """
     if not some(place.ranks > 1.0):
         return 0.0 * bytes_
@@ -254,6 +310,7 @@ def _nvls_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     inside = NVLS_SHARE * links.scale_up
     rate = np.where(place.domains > 1.0, np.minimum(inside, wire), inside)
     time = NVLS_LATENCY + call_latency(place, links) + links.latency_factor * hops + bytes_ / rate
+    time = time + fill_seconds(bytes_, depth, ring_bandwidth(place, links))
     able = (links.nvls > 0.0) & (place.per_domain > NVLS_RANKS)
     result: Num = np.where(able, time, np.inf)
     return result
@@ -272,8 +329,10 @@ def _tree_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     inside = np.where(place.per_domain > 1.0, links.scale_up, np.inf)
     bandwidth = np.where(place.domains > 1.0, np.minimum(inside, wire), inside)
     pattern = np.where(place.domains > 2.0, TREE_PATTERN, 1.0)
-    bandwidth = np.minimum(bandwidth, 1e15) * pattern * _by_protocol(TREE_SHARE, axes)
-    return _choose(latency + 2.0 * bytes_ / bandwidth, links.protocol)
+    bandwidth = np.minimum(bandwidth, 1e15) * pattern
+    rate = protocol_rate(bandwidth, TREE_SHARE, place, links, axes)
+    fill = fill_seconds(bytes_, depth, ring_bandwidth(place, links))
+    return _choose(latency + fill + 2.0 * bytes_ / rate, place, links)
 
 
 def p2p_seconds(bytes_: Num, links: Links, crosses: Mask) -> Num:
@@ -320,7 +379,7 @@ def derive_ring(
     >>> place = placement(64.0, 1.0, 8.0)
     >>> ring = derive_ring("all-gather", 405e6, place, links)
     >>> ring.label, ring.value == float(all_gather_seconds(405e6, place, links))
-    ('all-gather, protocol LL128', True)
+    ('all-gather, protocol SIMPLE', True)
     """
     ranks, algorithm = scalar(place.ranks), scalar(links.algorithm)
     if ranks <= 1.0:
@@ -336,10 +395,12 @@ def derive_ring(
         for p in range(len(PROTOCOLS))
     ]
     forced = scalar(links.protocol)
-    used = int(forced) if forced >= 0.0 else times.index(min(times))
+    chosen = scalar(_ring_seconds(bytes_, place, one, rounds))
+    used = int(forced) if forced >= 0.0 else times.index(chosen)
     hops = scalar(ring_hops_seconds(place, links, rounds)[used])
     per_domain, domains = scalar(place.per_domain), scalar(place.domains)
     step = scalar(links.ring_step_seconds) if domains > 1.0 else 0.0
+    ceiling = scalar(ll_ceiling(place, links)) if used == 0 else 1e15
     others = ", ".join(
         f"{name.upper()} {seconds * 1e6:,.1f} us"
         for name, seconds in zip(PROTOCOLS, times, strict=True)
@@ -347,7 +408,7 @@ def derive_ring(
     return Derivation(
         key=key,
         label=f"{key}, protocol {PROTOCOLS[used].upper()}",
-        formula="t0 + tc + th + max(b * r * (p - 1) / p / (f * w), r * (p - 1) * ts)",
+        formula="t0 + tc + th + max(b * r * (p - 1) / p / min(f * w, l), r * (p - 1) * ts)",
         letters=(
             Letter("b", bytes_, "full buffer", "B"),
             Letter("p", ranks, "ranks of the ring"),
@@ -359,6 +420,7 @@ def derive_ring(
             Letter("th", hops, "latency of all hops", "s"),
             Letter("f", float(RING_SHARE[used]), "payload per byte of the protocol"),
             Letter("w", scalar(ring_bandwidth(place, links)), "bandwidth of the ring", "B/s"),
+            Letter("l", ceiling, "ceiling of the protocol", "B/s"),
             Letter("ts", step, "minimum time of a ring step over the fabric", "s"),
         ),
         notes=(f"{per_domain:,.0f} ranks on each of {domains:,.0f} domains", others),

@@ -38,6 +38,19 @@ SPLIT_K_MAX = 4.0
 # tables (512 to 16k tokens) give about 390; step times give 515 x/÷ 1.4.
 ATTENTION_HALF_SEQUENCE = 400.0
 
+# Voltage under a power limit: constant up to this fraction of the clock that the full limit
+# sustains, then rising, so that energy per cycle at the full limit is this many times larger.
+# Both chosen on a grid so that the largest error of step times down to 0.75 of the limit is least,
+# on 32 clock sweeps of pipeline stages on A100 SXM (catalog/runs/power_clock.csv: 4.2 %, clocks
+# 4.7 %) and the 12 power-limit runs on A100 PCIe (`perseus-power` in catalog/runs/runs.csv: 3.9 %).
+# Down to 0.58 of the limit the two boards differ by a quarter and the rule is in between (13 %).
+CLOCK_KNEE = 0.82
+CLOCK_ENERGY = 1.23
+# Power over clock near the full limit: the slope of the rule there.
+CLOCK_EXPONENT = (1.0 + (CLOCK_ENERGY - 1.0) * (2.0 - CLOCK_KNEE) / (1.0 - CLOCK_KNEE)) / (
+    CLOCK_ENERGY
+)
+
 
 def gemm_seconds(
     m: Num,
@@ -134,25 +147,30 @@ def smooth_max(a: Num, b: Num, sharpness: float = 0.06) -> Num:
 
 
 def clock_factor(cap_watts: Num, tdp_watts: Num, idle_watts: Num) -> Num:
-    """Return the fraction of the sustained clock left under a power cap.
+    """Return the fraction of the sustained clock left under a power limit.
 
-        min(((cap - idle) / (tdp - idle))^(1 / 2.5), 1)
+        f <= 1 with f * V2(f) / V2(1) = (cap - idle) / (tdp - idle)
+        V2(f) = 1 + (CLOCK_ENERGY - 1) * max(f - CLOCK_KNEE, 0) / (1 - CLOCK_KNEE)
 
-    Dynamic power goes as V^2 f, and V falls with f over the range where capping works, so power
-    grows with about the cube of the clock near the top and less below. The exponent 2.5 is an
-    assumption: no published sweep of clocks under a cap was at hand.
-    The sustained efficiency at the full TDP is part of the calibration, so the factor is 1 there.
+    Dynamic power goes as V^2 f. Near the full limit the voltage falls with the clock, so the first
+    watts cost little speed; below the knee it is at its floor and speed falls like power.
+    The efficiency sustained at the power of the calibration is part of it, so f is 1 there.
 
     Args:
         cap_watts: Power cap.
         tdp_watts: Power limit without one.
         idle_watts: Power with nothing running.
 
-    >>> [round(float(clock_factor(cap, 700.0, 80.0)), 3) for cap in (700.0, 500.0)]
-    [1.0, 0.856]
+    >>> [round(float(clock_factor(cap, 700.0, 70.0)), 3) for cap in (700.0, 500.0, 350.0)]
+    [1.0, 0.829, 0.547]
     """
     head = np.maximum(cap_watts - idle_watts, 1.0) / np.maximum(tdp_watts - idle_watts, 1.0)
-    result: Num = np.minimum(np.power(head, 1.0 / 2.5), 1.0)
+    power = CLOCK_ENERGY * head
+    # Above the knee: slope * f^2 + linear * f = power.
+    slope = (CLOCK_ENERGY - 1.0) / (1.0 - CLOCK_KNEE)
+    linear = 1.0 - slope * CLOCK_KNEE
+    above = (np.sqrt(linear * linear + 4.0 * slope * power) - linear) / (2.0 * slope)
+    result: Num = np.minimum(np.where(power <= CLOCK_KNEE, power, above), 1.0)
     return result
 
 

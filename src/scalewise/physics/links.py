@@ -22,6 +22,13 @@ from scalewise.numeric import Num
 # The onset lies between 8 and 16; 16 was chosen with these same rows in view.
 FLAT_DOMAINS = 16.0
 
+# NCCL's ceiling of the protocol LL (llMaxBws in NVIDIA/nccl, src/graph/tuning.cc), bytes/s: by
+# architecture inside one domain, by CPU vendor on two domains and on more.
+LL_INSIDE = {
+    "volta": 39e9, "ampere": 87.7e9, "ada": 87.7e9, "hopper": 141e9, "blackwell": 282e9,
+}  # fmt: skip
+LL_ACROSS = {"intel": (39e9, 20.4e9), "amd": (22.5e9, 19e9)}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
@@ -68,6 +75,18 @@ class Links:
     latency_factor: Num = 1.0
     """Calibrated factor on the hop latencies of the model."""
 
+    ll_inside: Num = LL_INSIDE["hopper"]
+    """Most that the protocol LL moves inside one domain, bytes/s."""
+
+    ll_two: Num = LL_ACROSS["intel"][0]
+    """Most that LL moves over two domains, bytes/s."""
+
+    ll_across: Num = LL_ACROSS["intel"][1]
+    """Most that LL moves over more domains, bytes/s."""
+
+    ll128: Num = 0.0
+    """1 where NCCL may choose LL128 across domains; inside one domain it always may."""
+
     protocol: Num = -1.0
     """Index into PROTOCOLS, or -1 for NCCL's choice."""
 
@@ -101,6 +120,39 @@ def placement(ranks: Num, stride: Num, domain: Num) -> Placement:
     """
     per_domain = np.minimum(np.maximum(np.floor(domain / stride), 1.0), ranks)
     return Placement(ranks=ranks, per_domain=per_domain, domains=np.ceil(ranks / per_domain))
+
+
+def ll_ceilings(architecture: str, host: str) -> dict[str, float]:
+    """Return the ceilings of the protocol LL as fields of `Links`, bytes/s.
+
+    Architectures that NCCL does not list have that of Hopper, other CPUs that of Intel.
+
+    Args:
+        architecture: Generation of the chip.
+        host: CPU vendor.
+
+    >>> ll_ceilings("ampere", "amd")
+    {'ll_inside': 87700000000.0, 'll_two': 22500000000.0, 'll_across': 19000000000.0}
+    """
+    two, across = LL_ACROSS.get(host, LL_ACROSS["intel"])
+    inside = LL_INSIDE.get(architecture, LL_INSIDE["hopper"])
+    return {"ll_inside": inside, "ll_two": two, "ll_across": across}
+
+
+def ll_ceiling(place: Placement, links: Links) -> Num:
+    """Return the most that the protocol LL moves for a group, bytes/s.
+
+    Args:
+        place: The group.
+        links: Its links.
+
+    >>> links = Links(scale_up=450e9, scale_out=50e9, hop_seconds=0, call_seconds=0)
+    >>> [float(ll_ceiling(placement(n, 1.0, 8.0), links)) / 1e9 for n in (8.0, 16.0, 32.0)]
+    [141.0, 39.0, 20.4]
+    """
+    several = np.where(place.domains > 2.0, links.ll_across, links.ll_two)
+    result: Num = np.where(place.domains > 1.0, several, links.ll_inside)
+    return result
 
 
 def wire_rate(place: Placement, links: Links) -> Num:

@@ -89,6 +89,38 @@ def activation_elements(
     return elements, 2.0 * wide + (query + ffn) / tp
 
 
+def op_fraction(query: Num, key_value: Num, ffn: Num, *, gated: Num) -> Num:
+    """Return the fraction of a layer's forward GEMM FLOPs that "op" recompute repeats.
+
+        (q + kv + gated f) / (2 q + 2 kv + (2 + gated) f)
+
+    Of the matmuls in order (query, key, value, out, gate, up, down) every second one is not kept:
+    key, out and up. Without a gate the sixth is the last, whose output backward does not need.
+    pytorch/torchtitan, selective activation checkpointing with `selective_ac_option = "op"`.
+
+    >>> round(float(op_fraction(4096.0, 1024.0, 14336.0, gated=1.0)), 4)
+    0.3654
+    """
+    repeated = query + key_value + gated * ffn
+    return repeated / (2.0 * (query + key_value) + (2.0 + gated) * ffn)
+
+
+def op_elements(
+    hidden: Num, query: Num, key_value: Num, ffn: Num, *, gated: Num, tp: Num = 1.0, sp: Num = 1.0
+) -> Num:
+    """Return 16-bit elements that "op" recompute keeps per token and layer.
+
+        (1 + gated) h / sp + (2 q + kv + f) / tp
+
+    The block's input, the attention output, and the outputs of the matmuls that `op_fraction` does
+    not repeat: query, value, gate and down, or query, value and up without a gate.
+
+    >>> float(op_elements(4096.0, 4096.0, 1024.0, 14336.0, gated=1.0))
+    31744.0
+    """
+    return (1.0 + gated) * hidden / sp + (2.0 * query + key_value + ffn) / tp
+
+
 def fit_chance(needed: Num, capacity: Num, interval: tuple[float, float]) -> Num:
     """Return the chance that a rank stays within its memory, 0 to 1.
 
@@ -109,7 +141,7 @@ def fit_chance(needed: Num, capacity: Num, interval: tuple[float, float]) -> Num
     low, high = interval
     room = np.log(capacity / np.maximum(needed, 1.0))
     width = np.where(room >= 0.0, max(np.log(high), 1e-9), max(-np.log(low), 1e-9))
-    return _normal_cdf(_Z90 * room / width)
+    return normal_cdf(_Z90 * room / width)
 
 
 def fit_factor(chance: float, interval: tuple[float, float]) -> float:
@@ -138,11 +170,14 @@ _Z90 = 1.2815515655446004
 """The 90th percentile of a standard normal distribution."""
 
 
-def _normal_cdf(z: Num) -> Num:
+def normal_cdf(z: Num) -> Num:
     """Distribution function of a standard normal variable.
 
     Abramowitz and Stegun, 26.2.17; absolute error below 7.5e-8. NumPy has no erf, and SciPy is
     too heavy to ask for it.
+
+    >>> [round(float(normal_cdf(np.asarray(z))), 4) for z in (-1.2816, 0.0, 1.2816)]
+    [0.1, 0.5, 0.9]
     """
     t = 1.0 / (1.0 + 0.2316419 * np.abs(z))
     series = t * (

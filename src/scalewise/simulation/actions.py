@@ -18,6 +18,10 @@ class Action(NamedTuple):
     micro: int
     """Micro-batch."""
 
+    def is_edge(self, last: int) -> bool:
+        """Whether once-per-step communication is beside it: first forward or last backward."""
+        return self.micro == (0 if self.kind == "F" else last)
+
 
 Order = list[Action]
 """Actions of a stage, in order."""

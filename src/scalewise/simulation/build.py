@@ -82,7 +82,7 @@ def split(layers: int, chunks: int, *, first: bool = False) -> list[int]:
 
 def _lengths(durations: Durations) -> Lengths:
     """Return approximate seconds of each pass of ZB-V, as a framework would measure them."""
-    gather = durations.gather if durations.sharding == 3 else 0.0
+    gather = durations.gather if durations.sharding == 3 and durations.gather_each else 0.0
     layer = {
         "F": max(durations.forward, gather),
         "I": max(durations.inputs, gather if durations.reshard_after_forward else 0.0),
@@ -118,6 +118,7 @@ class _Rank:
         self.main = graph.stream()
         self.link = graph.resource()
         self.wire = graph.resource()
+        self.outer = graph.resource()
         # A shard that is the whole parameter needs no all-gather.
         self.full = durations.sharding == 3 and durations.gather > 0.0
         self.scattered = durations.sharding >= 2
@@ -132,6 +133,8 @@ class _Rank:
         self.ahead = REDUCTIONS_AHEAD + (max(self.sizes) if halves else 0)
         self.reductions: list[int] = []
         """The latest reductions of gradients."""
+        self.replicas: list[int] = []
+        """The latest all-reduces between replicas."""
         self.reduced = 0
         """Blocks of the last micro-batch whose backward is in the graph."""
         self.gathered = self._updated_parameters()
@@ -175,21 +178,22 @@ class _Rank:
         after: tuple[int, ...] = (),
         after_start: int = NONE,
         slows: bool = True,
+        stream: str = "data",
     ) -> int:
-        """Add a collective of the data-parallel ranks."""
+        """Add a collective of the data-parallel ranks; replicas have links of their own."""
         if self.jitter is not None:
             seconds += self.jitter.wait(self.durations.backward, self.durations.data_ranks)
         task = self.step.graph.add(
             seconds,
             after=after,
             after_start=after_start,
-            resources=(self.link,),
+            resources=(self.outer if stream == "replica" else self.link,),
             rank=self.place,
             slows=slows,
         )
         if not slows:
             self.step.graph.rank[task] = NONE
-        self.step.labels.append(Label(self.place, "data", kind, action.chunk, action.micro, layer))
+        self.step.labels.append(Label(self.place, stream, kind, action.chunk, action.micro, layer))
         return task
 
     def gate(self) -> int:
@@ -226,14 +230,15 @@ class _Rank:
         begins = action.chunk == 0
         before = self.block
         needs: list[int] = []
-        if self.full and begins and self.stage.root_gather > 0.0:
+        gathers = self.full and (durations.gather_each or action.micro == 0)
+        if gathers and begins and self.stage.root_gather > 0.0:
             needs.append(
                 self.data(self.stage.root_gather, "all-gather", action, NONE, after=(gate,))
             )
         ready = [NONE] * size
         blocks: list[int] = []
         for layer in range(size):
-            if self.full:
+            if gathers:
                 ready[layer] = self._gather(
                     action, layer, layer, blocks, gate if begins else NONE, before
                 )
@@ -297,11 +302,16 @@ class _Rank:
             )
         blocks: list[int] = []
         kept = action.chunk == self.chunks - 1
+        frees = self.full and durations.reshard_after_forward and durations.gather_each
         for place in range(size):
             layer = size - 1 - place
             ready = NONE
-            if self.full and durations.reshard_after_forward and not (kept and place == 0):
+            if frees and not (kept and place == 0):
                 ready = self._gather(action, layer, place, blocks, NONE, before)
+            # An all-gather that is not prefetched is issued before the reduction of the block
+            # that precedes it.
+            if whole and place:
+                self._reduce(action, layer + 1, blocks[-1])
             blocks.append(
                 self.compute(
                     seconds,
@@ -312,8 +322,8 @@ class _Rank:
                     slowed=True,
                 )
             )
-            if whole:
-                self._reduce(action, layer, blocks[-1])
+        if whole and size:
+            self._reduce(action, 0, blocks[-1])
         if whole and action.chunk == 0:
             self._root_reduce(action)
 
@@ -340,6 +350,8 @@ class _Rank:
                 self.hold.append(task)
             elif len(self.reductions) >= self.ahead:
                 self.hold.append(self.reductions.pop(0))
+            if durations.across > 0.0:
+                self._all_reduce(action, layer, task)
         if action.micro == self.last and self.stage.reduce > 0.0:
             low, high = self._piece(self.reduced, durations.share)
             self.reduced += 1
@@ -348,6 +360,17 @@ class _Rank:
                     self.stage.reduce * (high - low), "reduce", action, layer,
                     after=(block,), slows=False,
                 )  # fmt: skip
+
+    def _all_reduce(self, action: Action, layer: int, scatter: int) -> None:
+        """Add the all-reduce between replicas, which runs one block longer than its scatter."""
+        task = self.data(
+            self.durations.across, "reduce", action, layer, after=(scatter,), stream="replica"
+        )
+        self.replicas.append(task)
+        if not self.durations.overlap:
+            self.hold.append(task)
+        elif len(self.replicas) > self.ahead:
+            self.hold.append(self.replicas.pop(0))
 
     def _piece(self, place: int, share: float) -> tuple[float, float]:
         """Return the range of the once-per-step reduction that is ready with a block."""
@@ -384,13 +407,13 @@ class _Rank:
         layer by layer.
         """
         durations, layers = self.durations, self.stage.layers
-        if self.stage.gather <= 0.0 or durations.share <= 0.0:
+        share = durations.gather_share
+        if self.stage.gather <= 0.0 or share <= 0.0:
             return {}
         found: dict[int, int] = {}
         first = Action("F", 0, 0)
         for layer in range(layers):
-            low = max(layer / layers, 1.0 - durations.share)
-            high = max((layer + 1) / layers, 1.0 - durations.share)
+            low, high = max(layer / layers, 1.0 - share), max((layer + 1) / layers, 1.0 - share)
             if high > low:
                 found[layer] = self.data(
                     self.stage.gather * (high - low), "all-gather", first, layer, slows=False
@@ -408,11 +431,12 @@ class _Rank:
         """Add an action as one task, with the all-gather before and the reduction after it."""
         assert self.step.coarse is not None
         durations, stage = self.durations, self.stage
-        known = self.step.coarse[self.place][action.kind, action.chunk, action.micro == self.last]
+        known = self.step.coarse[self.place][action.kind, action.chunk, action.is_edge(self.last)]
         needs: list[int] = []
         first, final = action.chunk == 0, action.micro == self.last
         layers = self.sizes[action.chunk]
-        if action.kind == "F" and first and self.full:
+        gathers = self.full and (durations.gather_each or action.micro == 0)
+        if action.kind == "F" and first and gathers:
             seconds = stage.root_gather + (durations.gather if layers else 0.0)
             needs.append(self.data(seconds, "all-gather", action, NONE, after=(gate,)))
         if action.kind == "F" and action.micro == 0 and self.gathered:
@@ -428,6 +452,8 @@ class _Rank:
             task = self.data(seconds, "reduce", action, NONE, after=(block,))
             if not durations.overlap:
                 self.hold.append(task)
+            if durations.across > 0.0 and layers:
+                self._all_reduce(action, NONE, task)
         if final and stage.reduce > 0.0:
             low, _ = self._piece(self.reduced, durations.share)
             _, high = self._piece(self.reduced + layers - 1, durations.share)

@@ -1,6 +1,6 @@
 """Coarse simulation of long steps: each pass of a micro-batch is one task.
 
-    coarse = coarse_actions(durations)       # by stage: (kind, chunk, last micro-batch) -> Coarse
+    coarse = coarse_actions(durations)       # by stage: (kind, chunk, edge of the step) -> Coarse
 
 The passes of one micro-batch are simulated block by block, once per kind of stage. A step of ten
 thousand micro-batches then simulates whole passes, with the all-gathers before and the reductions
@@ -40,7 +40,7 @@ def coarse_actions(durations: Durations) -> list[Passes]:
 
 
 def _passes(durations: Durations, stage: Stage, *, head: bool) -> Passes:
-    """Return the passes of one stage, of most micro-batches and of the last one."""
+    """Return the passes of one stage: of most micro-batches, first forward and last backward."""
     chunks = 2 if durations.zb_v else durations.chunks
     halves = durations.schedule.startswith("zb") and len(durations.stages) > 1
     order = [Action("F", chunk, 0) for chunk in range(chunks)]
@@ -57,8 +57,11 @@ def _passes(durations: Durations, stage: Stage, *, head: bool) -> Passes:
     )
     found: Passes = {}
     for final in (False, True):
-        reduces = final or durations.reduce_each
-        variant = alone if reduces else replace(alone, reduce=0.0)
+        variant = alone
+        if not (final or durations.reduce_each):
+            variant = replace(variant, reduce=0.0, across=0.0)
+        if not (final or durations.gather_each):
+            variant = replace(variant, gather=0.0)
         step = build(variant, schedules=[order])
         times = simulation(step.graph, contention=durations.contention)
         for action in order:
@@ -80,6 +83,6 @@ def _measure(step: Step, times: TaskTimes, action: Action) -> Coarse:
     beside: list[Span] = [
         (max(times.start[task], begin), min(times.end[task], done))
         for task, label in enumerate(step.labels)
-        if label is not None and label.stream == "data"
+        if label is not None and label.stream in ("data", "replica")
     ]
     return Coarse(seconds=done - begin, exposed=outside(beside, union(main)))

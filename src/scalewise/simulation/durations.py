@@ -67,8 +67,12 @@ class Durations:
     head_backward: float
     gather: float
     """One all-gather of a layer's parameters (fully sharded)."""
+    gather_each: bool
+    """Whether parameters are all-gathered for every micro-batch, or for the first alone."""
     reduce: float
     """One reduction of its gradients, per micro-batch where it is done for each."""
+    across: float
+    """One all-reduce of its gradients between replicas, on links of its own."""
     reduce_each: bool
     """Whether gradients are reduced after every micro-batch, or after the last alone."""
     message: float
@@ -78,7 +82,9 @@ class Durations:
     contention: float
     """Seconds lost per second of compute that communication overlaps."""
     share: float
-    """Fraction of the once-per-step traffic that may overlap."""
+    """Fraction of once-per-step reductions that may overlap."""
+    gather_share: float
+    """Fraction of the all-gather of updated parameters that may overlap."""
     overlap: bool
     """Whether data-parallel communication may overlap compute."""
     prefetch: int
@@ -133,8 +139,9 @@ def durations_of(case: Case) -> Durations:
     gemm_forward, gemm_backward = scalar(kernels.head_forward), scalar(kernels.head_backward)
     loss = scalar(kernels.loss) * gemm_forward / (gemm_forward + gemm_backward)
     num_microbatches, pp = int(split.num_microbatches[0]), int(split.pp[0])
-    each = bool(habits.reduce_every_micro_step[0]) or num_microbatches <= 1
-    once = data_parallel.once_per_step(case, np.ones(1), np.ones(1))
+    each = bool(habits.reduces_each(split)[0]) or num_microbatches <= 1
+    once = data_parallel.once_per_step(case, np.ones(1), np.ones(1), np.ones(1))
+    often = habits.reductions(split)
     inputs, weights = zero_bubble.passes(own)
     counts, edges = layer_counts(case), _edges(case)
     if split.zb_v[0]:
@@ -148,14 +155,17 @@ def durations_of(case: Case) -> Durations:
         weights=scalar(weights),
         head_forward=gemm_forward + loss,
         head_backward=gemm_backward + scalar(kernels.loss) - loss,
-        gather=scalar(traffic.all_gather),
-        # A once-per-step reduction is spread over all micro-batches there.
-        reduce=scalar(traffic.reduce / habits.reductions(split)),
+        # What is done once per step is spread over all micro-batches there.
+        gather=scalar(traffic.all_gather / habits.gathers(split)),
+        gather_each=not habits.gathers_once(split)[0],
+        reduce=scalar(traffic.reduce / often),
+        across=scalar(traffic.across / often),
         reduce_each=each,
         message=scalar(p2p.message_seconds(case)),
         blocking=not (split.overlap_pp[0] and split.interleaved[0]),
         contention=scalar(habits.contention),
-        share=scalar(once.fraction),
+        share=scalar(once.reduce_fraction),
+        gather_share=scalar(once.gather_fraction),
         overlap=bool(split.overlap_dp[0]),
         prefetch=int(split.prefetch[0]),
         reshard_after_forward=bool(split.reshard_after_forward[0]),
@@ -211,13 +221,7 @@ def _stage(case: Case, layers: int, edge: float) -> Stage:
     updated = params / (split.shards if sharding >= 1.0 else 1.0)
     gather = reduce = root_gather = root_reduce = 0.0
     if sharding < 3.0 and scalar(params) > 0.0:
-        seconds = scalar(data_parallel.step_seconds(case, params))
-        if sharding >= 1.0:
-            # ZeRO-2 has only the once-per-step all-gather of updated parameters; ZeRO-1 also the
-            # reduction.
-            two = case.changed(sharding=np.full(1, 2.0))
-            gather = scalar(data_parallel.step_seconds(two, params))
-        reduce = seconds - gather
+        reduce, gather = (scalar(each) for each in data_parallel.step_seconds(case, params))
     if sharding >= 2.0 and edge > 0.0:
         rest, group = np.full(1, edge) / split.tp, shard_group(split)
         gradients = habits.reduce_bytes * rest

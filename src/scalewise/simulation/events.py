@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-STREAMS = ("compute", "tensor", "context", "data", "pipeline", "host")
+STREAMS = ("compute", "tensor", "context", "data", "replica", "pipeline", "host")
 """Streams of a rank, in display order."""
 
 STREAM_NAMES = {
@@ -17,6 +17,7 @@ STREAM_NAMES = {
     "tensor": "tensor parallel",
     "context": "context parallel",
     "data": "data parallel",
+    "replica": "replicas",
     "pipeline": "pipeline send/recv",
     "host": "host launches",
 }

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from scalewise.numeric import scalar
 from scalewise.physics.compute import smooth_max
 from scalewise.step import context_parallel
+from scalewise.step.recompute import repeated
 
 if TYPE_CHECKING:
     from scalewise.step.case import Case
@@ -86,9 +87,8 @@ def forward_block(case: Case, own: Layer) -> Block:
 def backward_block(case: Case, own: Layer) -> Block:
     """Simulate the backward of one layer, recompute included."""
     kernels_ = own.kernels
-    full = bool(case.split.recomputes_all[0])
     total = scalar(own.tp_backward)
-    again = scalar(own.tp_forward) if full else 0.0
+    again = scalar(case.split.recompute_blocks) * scalar(own.tp_forward)
     count, each = _collectives(case, total - again, backward=True)
     hop, hops, gather = _context(case)
     repeat = scalar(kernels_.recompute)
@@ -96,10 +96,12 @@ def backward_block(case: Case, own: Layer) -> Block:
     if repeat > 0.0:
         _, one = _collectives(case, again, backward=False)
         before, after = _sides(2 if case.split.sequence_parallel[0] else 1, one)
-        attended = min(scalar(kernels_.attention_forward), repeat)
+        part = scalar(repeated(case).attention)
+        attended = part * scalar(kernels_.attention_forward)
         rest = repeat - attended
+        keys = [kernel._replace(seconds=part * kernel.seconds) for kernel in gather]
         kernels += [
-            *before, *gather, _attention("recompute attention", attended, hop, hops),
+            *before, *keys, _attention("recompute attention", attended, part * hop, hops),
             *after, *before, Kernel("recompute", rest), *after,
         ]  # fmt: skip
     memory, products = scalar(kernels_.memory_backward) / 2.0, scalar(kernels_.gemm_backward) / 2.0

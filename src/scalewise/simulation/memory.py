@@ -17,7 +17,7 @@ import numpy as np
 from scalewise.numeric import scalar
 from scalewise.simulation.build import split
 from scalewise.simulation.events import Sample
-from scalewise.step.memory import MemoryParts, activation_bytes, logit_bytes, peak_memory
+from scalewise.step.memory import activation_bytes, logit_bytes, stage_parts
 
 if TYPE_CHECKING:
     from scalewise.simulation.simulate import Simulation
@@ -31,18 +31,9 @@ def static_bytes(case: Case, simulation: Simulation, rank: int) -> float:
     """Return the constant bytes of a rank."""
     stage = simulation.durations.stages[rank]
     edge = stage.params * case.split.tp - stage.layers * case.shape.layer_params
-    # As a model of its own: the layers of the stage, and the parameters outside of layers.
-    count = np.full(1, float(stage.layers))
-    alone = case.changed(
-        pp=np.ones(1),
-        layers=count,
-        first_layers=count,
-        middle_layers=count,
-        last_layers=count,
-        embedding_params=np.maximum(edge, 0.0),
-        head_params=np.zeros(1),
+    parts = stage_parts(
+        case, activation_bytes(case), float(stage.layers), 0.0, np.maximum(edge, 0.0), 0.0
     )
-    parts: MemoryParts = peak_memory(alone)
     return sum(scalar(getattr(parts, name)) for name in STATIC)
 
 

@@ -104,7 +104,8 @@ class Simulation:
         for task, label in enumerate(self.step.labels):
             if label is None or rank not in (label.rank, label.to):
                 continue
-            found[label.stream].append((self.times.start[task], self.times.end[task]))
+            stream = "data" if label.stream == "replica" else label.stream
+            found[stream].append((self.times.start[task], self.times.end[task]))
         return {name: union(spans) for name, spans in found.items()}
 
     def exposed(self, rank: int) -> dict[str, float]:
@@ -126,6 +127,8 @@ class Simulation:
             for group in ("data_parallel", "pipeline"):
                 once = durations.stages[rank].reduce + self.closing.gather[rank]
                 fixed = min(found[group], once) if group == "data_parallel" else 0.0
+                if group == "data_parallel" and not durations.gather_each:
+                    fixed = found[group]
                 found[group] = fixed + (found[group] - fixed) * times
         return found
 
@@ -138,7 +141,7 @@ class Simulation:
             self.durations.num_microbatches - self.extrapolated - 1,
         )
         return sum(
-            known[action.kind, action.chunk, action.micro == last].exposed
+            known[action.kind, action.chunk, action.is_edge(last)].exposed
             for action in self.step.schedules[rank]
         )
 
@@ -154,7 +157,7 @@ def simulate_step(case: Case, *, jitter: float = 0.0, seed: int = 0) -> Simulati
     durations = durations_of(case)
     noise = Jitter(spread=jitter, seed=seed) if jitter > 0.0 else None
     step, times, extrapolated, more = _passes(durations, noise)
-    rest = 1.0 - durations.share
+    rest = 1.0 - durations.gather_share
     closing = Closing(
         optimizer=tuple(stage.optimizer for stage in durations.stages),
         gather=tuple(rest * stage.gather for stage in durations.stages),

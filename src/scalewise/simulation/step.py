@@ -19,7 +19,7 @@ class Label(NamedTuple):
     rank: int
     """Pipeline stage."""
     stream: str
-    """compute, data, or pipeline."""
+    """compute, data, replica or pipeline."""
     kind: str
     """forward, backward, inputs, weights, head forward, head backward, gather, reduce, send ..."""
     chunk: int

@@ -87,6 +87,8 @@ def _names(line: Timeline, rank: int) -> Iterator[str]:
     yield f'{{"ph":"M","name":"process_name","pid":{rank},"args":{{"name":{_text(name)}}}}}'
     yield f'{{"ph":"M","name":"process_sort_index","pid":{rank},"args":{{"sort_index":{rank}}}}}'
     for place, stream in enumerate(STREAMS):
+        if stream == "replica" and line.simulation.durations.across <= 0.0:
+            continue
         track, text = _track(rank, stream), _text(STREAM_NAMES[stream])
         yield (
             f'{{"ph":"M","name":"thread_name","pid":{rank},"tid":{track},"args":{{"name":{text}}}}}'

@@ -41,6 +41,8 @@ class Block:
     exposed_backward: Num
     reduce_fraction: Num
     """Fraction of the exposed backward communication that is gradients."""
+    first_forward: Num
+    """Forward of the first micro-batch, which waits for all-gathers that are done once."""
     path_inner: Num
     """Backward as the stage before waits for it: inner layers."""
     path_near: Num
@@ -74,9 +76,11 @@ def layer_block(case: Case, layer: Layer, traffic: LayerTraffic) -> Block:
     alone = layer.backward
     if parts is not None:
         alone = np.where(zero, parts.dgrad_alone + parts.wgrad_alone, alone)
-    slowed_forward, exposed_forward = data_parallel.overlapped(case, layer.forward, gather, gather)
-    slowed_backward, exposed_backward = data_parallel.overlapped_backward(case, alone, traffic)
-    reduce_fraction = traffic.reduce / np.maximum(traffic.backward, 1e-30)
+    often = case.habits.gathers(case.split)
+    slowed, exposed = data_parallel.overlapped(case, layer.forward, gather / often, gather)
+    backward = data_parallel.overlapped_backward(case, alone, traffic)
+    slowed_backward, exposed_backward = backward.slowed, backward.exposed
+    reduce_fraction = 1.0 - backward.gathers / np.maximum(exposed_backward, 1e-30)
     late = np.maximum(alone - traffic.backward, 0.0)
     inner, near, last = alone, alone, alone
     if some(case.split.pipelined):
@@ -98,11 +102,12 @@ def layer_block(case: Case, layer: Layer, traffic: LayerTraffic) -> Block:
     return Block(
         forward_alone=layer.forward,
         backward_alone=alone,
-        slowed_forward=slowed_forward,
+        slowed_forward=often * slowed,
         slowed_backward=slowed_backward,
-        exposed_forward=exposed_forward,
+        exposed_forward=often * exposed,
         exposed_backward=exposed_backward,
         reduce_fraction=reduce_fraction,
+        first_forward=layer.forward + slowed + exposed,
         path_inner=inner,
         path_near=near,
         path_last=last,
@@ -115,37 +120,44 @@ def layer_block(case: Case, layer: Layer, traffic: LayerTraffic) -> Block:
 
 def derive_forward(o: Origin) -> tuple[Derivation, Derivation]:
     """Return how slowed compute and exposed communication of a layer's forward come about."""
-    gather = o.step.traffic.all_gather
-    return derive_overlap(
+    gather, often = o.step.traffic.all_gather, scalar(o.case.habits.gathers(o.case.split))
+    first = derive_overlap(
         "forward",
         scalar(o.step.block.forward_alone),
-        scalar(gather),
+        scalar(gather) / often,
         scalar(o.case.habits.contention),
         overlaps=bool(scalar(data_parallel.overlaps_compute(o.case.split, gather))),
     )
+    if not o.case.habits.gathers_once(o.case.split)[0]:
+        return first
+    slowed, exposed = (
+        Derivation(
+            key=each.key,
+            label=each.label,
+            formula="x / n",
+            letters=(Letter("x", each.value, "of the first micro-batch", "s", each), o.n),
+        )
+        for each in first
+    )
+    return slowed, exposed
 
 
 def derive_backward(o: Origin) -> tuple[Derivation, Derivation]:
     """Return how slowed compute and exposed communication of a layer's backward come about."""
     split, habits, traffic = o.case.split, o.case.habits, o.step.traffic
-    contention, alone = scalar(habits.contention), scalar(o.step.block.backward_alone)
-    again, reduce = scalar(traffic.backward_all_gather), scalar(traffic.reduce)
-    overlaps = bool(scalar(data_parallel.overlaps_compute(split, again)))
+    reduce, across = scalar(traffic.reduce), scalar(traffic.across)
     if split.zero_bubble[0]:
         return zero_bubble.derive_backward(o)
-
-    def with_(communication: float) -> tuple[Derivation, Derivation]:
-        return derive_overlap("backward", alone, communication, contention, overlaps=overlaps)
-
-    if bool(habits.reduce_every_micro_step[0]) or reduce <= 0.0:
-        slowed, exposed = with_(again + reduce)
+    if bool(habits.reduces_each(split)[0]) or reduce <= 0.0:
+        slowed, exposed = _derive_beside(o, reduce, across)
         free = data_parallel.reduce_overlaps_next_forward(o.case, traffic)
         if reduce > 0.0 and bool(scalar(free)):
             trails = ("its reductions trail into the next forward",)
             exposed = replace(exposed, formula="0", letters=(), notes=trails)
         return slowed, exposed
     # Gradients are reduced once, overlapped with the last backward.
-    pairs = zip(with_(again), with_(again + o.n.value * reduce), strict=True)
+    n = o.n.value
+    pairs = zip(_derive_beside(o, 0.0, 0.0), _derive_beside(o, n * reduce, n * across), strict=True)
     slowed, exposed = (
         Derivation(
             key=others.key,
@@ -160,6 +172,40 @@ def derive_backward(o: Origin) -> tuple[Derivation, Derivation]:
         for others, last in pairs
     )
     return slowed, exposed
+
+
+def _derive_beside(o: Origin, reduce: float, across: float) -> tuple[Derivation, Derivation]:
+    """How backward beside its communication comes about, with these reductions."""
+    split = o.case.split
+    prefetched = bool(scalar(split.prefetch) > 0.0)
+    letters = (
+        Letter("C", scalar(o.step.block.backward_alone), "backward of a layer alone", "s"),
+        Letter("G", scalar(o.step.traffic.backward_all_gather), "all-gather beside it", "s"),
+        Letter("R", reduce, "reduce-scatter beside it", "s"),
+        Letter("A", across, "all-reduce between replicas beside it", "s"),
+        Letter(
+            "c",
+            scalar(o.case.habits.contention),
+            "contention: compute lost per second of communication",
+        ),
+    )
+    slowed = "c * min(R + max(G, A), C)" if prefetched else "c * min(R + A, C)"
+    queue, bare = ("G + R", "") if prefetched else ("R", "G + ")
+    exposed = f"{bare}max(max({queue}, A) - (C + {slowed}), 0)"
+    used = "CGRAc"
+    if not split.overlap_dp[0]:
+        slowed, exposed, used = "0", "G + R + A", "GRA"
+    chosen = tuple(letter for letter in letters if letter.name in used)
+    return (
+        Derivation(
+            key="slowed_backward", label="backward slowed by communication", formula=slowed,
+            letters=tuple(letter for letter in chosen if letter.name in slowed),
+        ),
+        Derivation(
+            key="exposed_backward", label="exposed communication of backward", formula=exposed,
+            letters=chosen,
+        ),
+    )  # fmt: skip
 
 
 def derive_contention(o: Origin) -> Derivation:
@@ -187,7 +233,7 @@ def derive_all_gather(o: Origin) -> Derivation:
     return Derivation(
         key="dp_all_gather",
         label="exposed all-gather",
-        formula="n * (K * (Xf + (1 - f) * Xb) + G + Gr)",
+        formula="n * (K * (Xf + (1 - f) * Xb) + g * G + Gr)",
         letters=(
             o.n,
             Letter("K", scalar(stage.others), "layers of the slowest stage but one"),
@@ -206,7 +252,7 @@ def derive_reduce(o: Origin) -> Derivation:
     parts: list[str] = []
     if o.case.split.shards_gradients[0]:
         _, xb = derive_backward(o)
-        parts.append("n * (K * f * Xb + S + Sr + Sl)")
+        parts.append("n * (K * f * Xb + S + Sr + Sa + Sl)")
         letters += [
             o.n,
             Letter("K", scalar(o.step.stage.others), "layers of the slowest stage but one"),
@@ -215,8 +261,9 @@ def derive_reduce(o: Origin) -> Derivation:
             *data_parallel.derive_tails(o),
         ]
     if not o.case.split.fully_sharded[0]:
-        parts.append("C - min(o * C, W)")
-        letters += data_parallel.derive_once(o)
+        formula, once = data_parallel.derive_once(o)
+        parts.append(formula)
+        letters += once
     return Derivation(
         key="dp_grad_reduce",
         label="exposed reduce-scatter",

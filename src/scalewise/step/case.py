@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalewise.numeric import Array, Index, Mask, lazy, squeeze_constant_axes
 from scalewise.physics.links import Links
@@ -54,6 +55,8 @@ class Shape(Part):
     """Width of all key (or value) heads."""
     heads: Array
     """Query heads."""
+    attention_width: Array
+    """Width of all query heads as the matrix unit works on them: narrow heads are padded."""
     ffn: Array
     """Width of the MLP."""
     gated: Array
@@ -118,7 +121,9 @@ class Split(Part):
     num_microbatches: Array
     """Micro-batches per step."""
     recompute: Array
-    """0 none, 1 selective, 2 full."""
+    """Kind, as the code of its word in `strategies.WORDS`; whole blocks are "full"."""
+    recompute_blocks: Array
+    """Fraction of the blocks that are repeated in full."""
     overlap_dp: Mask
     """Whether data-parallel communication may overlap compute."""
     overlap_tp: Mask
@@ -133,8 +138,6 @@ class Split(Part):
     """Layers of the last stage."""
     stages_fit: Mask
     """Whether the layers can be split into such stages."""
-    software_fits: Mask
-    """Whether the strategy says neither eager nor compiled, or what the stack is."""
     experts_fit: Mask
     """Whether there are experts to split, or none are to be split."""
 
@@ -190,16 +193,6 @@ class Split(Part):
         return squeeze_constant_axes(apart)
 
     @lazy
-    def recomputes_all(self) -> Mask:
-        """Full activation recompute."""
-        return np.asarray(self.recompute == 2.0)
-
-    @lazy
-    def recomputes_some(self) -> Mask:
-        """Selective activation recompute."""
-        return np.asarray(self.recompute == 1.0)
-
-    @lazy
     def shards(self) -> Array:
         """Ranks that share one copy of what is sharded: context-parallel ranks shard too."""
         return self.dp_shard * self.cp
@@ -228,6 +221,8 @@ class Rates(Part):
     """Compute units over which tiles are spread."""
     gemm_fill: Array
     """Depth at which a tile begins to pay, elements."""
+    gemm_shapes: NDArray[Any]
+    """Products that were timed on the device, a tuple each: `physics.shapes`."""
     attention_forward: Array
     """FLOP/s of attention forward on long sequences."""
     attention_backward: Array
@@ -248,6 +243,7 @@ class Habits(Part):
     tp_overlap: Array
     dp_overlap: Array
     shard_overlap: Array
+    update_gather_overlap: Array
     gradient_bytes: Array
     logit_bytes: Array
     optimizer_bytes: Array
@@ -266,13 +262,32 @@ class Habits(Part):
     workspace_bytes: Array
     fragmentation: Array
     recompute_skips_last: Mask
+    keeps_quantized: Mask
     reduce_every_micro_step: Mask
+    zero2_every_micro_step: Mask
+    pipeline_gathers_once: Mask
+    balanced_ring: Mask
     keeps_sp_all_gather: Mask
     unfused_attention: Mask
 
+    def gathers_once(self, split: Split) -> Mask:
+        """Whether FSDP keeps the parameters and gradients of a stage unsharded during a step."""
+        return np.asarray(self.pipeline_gathers_once & split.pipelined & split.fully_sharded)
+
+    def reduces_each(self, split: Split) -> Mask:
+        """Whether gradients are reduced after every micro-batch, or after the last alone."""
+        each = np.where(
+            split.fully_sharded, self.reduce_every_micro_step, self.zero2_every_micro_step
+        )
+        return np.asarray(each & ~self.gathers_once(split))
+
+    def gathers(self, split: Split) -> Array:
+        """All-gathers of a parameter before forward, per micro-batch: 1, or 1 / n."""
+        return np.where(self.gathers_once(split), 1.0 / split.num_microbatches, 1.0)
+
     def reductions(self, split: Split) -> Array:
         """Reductions of a gradient per micro-batch: 1, or 1 / n where they wait for the last."""
-        return np.where(self.reduce_every_micro_step, 1.0, 1.0 / split.num_microbatches)
+        return np.where(self.reduces_each(split), 1.0, 1.0 / split.num_microbatches)
 
 
 PARTS: dict[str, type[Any]] = {

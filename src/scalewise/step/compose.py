@@ -57,10 +57,11 @@ def compose(case: Case) -> Step:
     pipeline, stage = schedule.around(case, block, traffic, stage, head)
     params = max_params_per_rank(case)
     # Gradients overlap backward, or the wgrads that come last; updated parameters (ZeRO-1/2) the
-    # next forward too.
-    forward = np.maximum(layer.forward - traffic.all_gather, 0.0)
-    compute = np.where(split.ddp, 0.0, forward) + block.late_compute
-    window = stage.layers * compute * schedule.passes_left(case)
+    # next forward.
+    passes = stage.layers * schedule.passes_left(case)
+    once = data_parallel.once_per_step(
+        case, params, passes * block.late_compute, passes * layer.forward
+    )
     return Step(
         layer=layer,
         traffic=traffic,
@@ -68,7 +69,7 @@ def compose(case: Case) -> Step:
         stage=stage,
         pipeline=pipeline,
         sends=p2p.sends(case, stage.on_last),
-        once=data_parallel.once_per_step(case, params, window),
+        once=once,
         params=params,
         optimizer_params=params / np.where(split.shards_optimizer, split.shards, 1.0),
     )

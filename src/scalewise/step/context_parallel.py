@@ -16,6 +16,7 @@ from scalewise.numeric import Num, scalar, some
 from scalewise.physics.collectives import SOURCE, all_gather_seconds, derive_ring, p2p_seconds
 from scalewise.step.case import Case
 from scalewise.step.groups import context_group
+from scalewise.step.recompute import repeated
 
 if TYPE_CHECKING:
     from scalewise.step.origin import Origin
@@ -40,6 +41,19 @@ def gather_seconds(case: Case) -> Num:
     return all_gather_seconds(bytes_, context_group(case.split), case.links)
 
 
+def imbalance(case: Case) -> Num:
+    """Return attention of the slowest rank of a ring over the mean of all ranks.
+
+        2 cp / (cp + 1)
+
+    where the software splits a causal sequence in order: the last rank attends to all of it.
+    """
+    split = case.split
+    uneven = split.cp_ring & ~case.habits.balanced_ring
+    result: Num = np.where(uneven, 2.0 * split.cp / (split.cp + 1.0), 1.0)
+    return result
+
+
 def layer_seconds(case: Case, attention: Num, backward: Num) -> tuple[Num, Num, Num]:
     """Return (all, exposed forward, exposed backward) communication of one layer, seconds.
 
@@ -55,12 +69,10 @@ def layer_seconds(case: Case, attention: Num, backward: Num) -> tuple[Num, Num, 
     hop, gather, hops = hop_seconds(case), gather_seconds(case), split.cp - 1.0
     ring_forward = hops * np.maximum(hop - attention / split.cp, 0.0)
     ring_backward = hops * np.maximum(2.0 * hop - backward / split.cp, 0.0)
-    ring, repeated = split.cp_ring, np.where(split.recompute > 0.0, 1.0, 0.0)
-    everything = np.where(ring, hops * hop * (3.0 + repeated), gather * (3.0 + repeated))
+    ring, again = split.cp_ring, repeated(case).attention
+    everything = np.where(ring, hops * hop * (3.0 + again), gather * (3.0 + again))
     exposed_forward = np.where(ring, ring_forward, gather)
-    exposed_backward = np.where(
-        ring, ring_backward + repeated * ring_forward, gather * (2.0 + repeated)
-    )
+    exposed_backward = np.where(ring, ring_backward + again * ring_forward, gather * (2.0 + again))
     alone = split.cp == 1.0
     return (
         np.where(alone, 0.0, everything),
@@ -73,8 +85,8 @@ def derive(o: Origin) -> Derivation:
     """Return how exposed context-parallel communication of a step comes about."""
     split, kernels = o.case.split, o.step.layer.kernels
     cp = Letter("cp", scalar(split.cp), "context-parallel degree")
-    repeated = Letter(
-        "r", 1.0 if scalar(split.recompute) > 0.0 else 0.0, "1 if attention is recomputed"
+    again = Letter(
+        "r", scalar(repeated(o.case).attention), "fraction of attention that is recomputed"
     )
     bytes_ = scalar(local_bytes(o.case))
     if not split.cp_ring[0]:
@@ -87,7 +99,7 @@ def derive(o: Origin) -> Derivation:
             label="exposed CP",
             formula="n * L * (3 + r) * G",
             letters=(
-                o.n, o.layers, repeated, Letter("G", gather.value, gather.label, "s", gather),
+                o.n, o.layers, again, Letter("G", gather.value, gather.label, "s", gather),
             ),
             source=SOURCE,
         )  # fmt: skip
@@ -100,7 +112,7 @@ def derive(o: Origin) -> Derivation:
             o.n,
             o.layers,
             cp,
-            repeated,
+            again,
             Letter(
                 "t", scalar(hop_seconds(o.case)), f"one send of {bytes_ / 1e6:,.1f} MB of keys", "s"
             ),

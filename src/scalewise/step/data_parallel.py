@@ -4,13 +4,14 @@ Fully sharded (ZeRO-3, FSDP): the parameters of every layer are all-gathered bef
 (and again before its backward if they were freed), its gradients reduce-scattered after its
 backward. They share one communicator, so they queue; prefetch lets them overlap the compute of the
 neighboring layer. The first all-gather of a micro-batch and its last reduction have no neighbor,
-unless the next micro-batch follows without an all-gather. Otherwise (DDP, ZeRO-1/2): gradients
-travel once per step in buckets, partly overlapped with the last backward.
+unless the next micro-batch follows without an all-gather. The all-reduce between replicas (HSDP)
+has a communicator and a stream of its own. Otherwise (DDP, ZeRO-1/2): gradients travel once per
+step in buckets, partly overlapped with the last backward, and updated parameters after the update.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,10 +37,13 @@ class LayerTraffic:
     """Sharded communication of one layer and micro-batch, seconds; zero for DDP and ZeRO-1."""
 
     all_gather: Num
-    """One all-gather of the layer's parameters."""
+    """All-gather of the layer's parameters before forward; mean over micro-batches where they are
+    gathered once."""
     reduce: Num
-    """Reduce-scatter of its gradients, and all-reduce between replicas; mean over micro-batches
-    where gradients are reduced once."""
+    """Reduce-scatter of its gradients, and what queues behind it of the all-reduce between
+    replicas; mean over micro-batches where gradients are reduced once."""
+    across: Num
+    """All-reduce between replicas on links of its own, likewise."""
     backward_all_gather: Num
     """All-gather of parameters that were freed after forward."""
     backward: Num
@@ -61,7 +65,7 @@ def layer_traffic(case: Case) -> LayerTraffic:
     none = case.zeros
     if not some(split.shards_gradients):
         return LayerTraffic(
-            all_gather=none, reduce=none, backward_all_gather=none, backward=none,
+            all_gather=none, reduce=none, across=none, backward_all_gather=none, backward=none,
             root_all_gather=none, root_reduce=none, first_all_gather=none, first_reduce=none,
         )  # fmt: skip
     params = case.shape.layer_params / split.tp
@@ -76,22 +80,31 @@ def layer_traffic(case: Case) -> LayerTraffic:
     scatters = [links.scatter_factor * each for each in gradients]
     sizes = stacked(*(2.0 * each for each in elements), *scatters)
     times = np.asarray(all_gather_seconds(sizes, shard_group(split), links))
-    gathers, reduces = times[: len(elements)], times[len(elements) :]
+    gathers, reduces = times[: len(elements)], list(times[len(elements) :])
+    often = np.where(split.shards_gradients, 1.0, 0.0) * habits.reductions(split)
+    across: Num = none
     if some(split.dp_replicate > 1.0):
         parts = stacked(*gradients) / split.shards
-        reduces = reduces + np.asarray(all_reduce_seconds(parts, replica_group(split), links))
-    full = np.where(split.fully_sharded, 1.0, 0.0)
-    often = np.where(split.shards_gradients, 1.0, 0.0) * habits.reductions(split)
+        replicas = np.asarray(all_reduce_seconds(parts, replica_group(split), links))
+        apart = replicas_apart(split)
+        across = often * np.where(apart, replicas[0], 0.0)
+        # What no layer holds is reduced at the end, where nothing overlaps it.
+        queued = [np.where(apart, 0.0, replicas[0]), *replicas[1:]]
+        reduces = [one + other for one, other in zip(reduces, queued, strict=True)]
+    each = np.where(split.fully_sharded, 1.0, 0.0)
+    full = each * habits.gathers(split)
     gather, reduce = full * gathers[0], often * reduces[0]
-    again = np.where(split.reshard_after_forward, gather, 0.0)
+    frees = split.reshard_after_forward & ~habits.gathers_once(split)
+    again = np.where(frees, each * gathers[0], 0.0)
     # The last of two roots, or of one that stands for both because they are equal.
     first_all_gather = np.where(split.split_ends, full * gathers[-1], 0.0) if staged else none
     first_reduce = np.where(split.split_ends, often * reduces[-1], 0.0) if staged else none
     return LayerTraffic(
         all_gather=gather,
         reduce=reduce,
+        across=across,
         backward_all_gather=again,
-        backward=again + reduce,
+        backward=again + reduce + across,
         root_all_gather=full * gathers[1],
         root_reduce=often * reduces[1],
         first_all_gather=first_all_gather,
@@ -104,6 +117,18 @@ def root_params(case: Case) -> tuple[Num, Num]:
     shape = case.shape
     both = shape.embedding_params + shape.head_params
     return np.where(case.split.split_ends, shape.tied_copy, both), shape.embedding_params
+
+
+def replicas_apart(split: Split) -> Mask:
+    """Whether the all-reduce between replicas of HSDP has links of its own.
+
+    It has a communicator and a stream of its own, so it shares nothing with the sharding group if
+    one crosses the network and the other does not. Zero-bubble schedules reduce beside wgrad, which
+    is too short for that to matter.
+    """
+    crosses = shard_group(split).domains > 1.0
+    apart = crosses != (replica_group(split).domains > 1.0)
+    return np.asarray(apart & split.fully_sharded & (split.shards > 1.0) & ~split.zero_bubble)
 
 
 def overlaps_compute(split: Split, gather: Num) -> Mask:
@@ -120,8 +145,8 @@ def last_reduce_overlaps(case: Case, traffic: LayerTraffic) -> Mask:
     """
     split = case.split
     follows = (np.asarray(traffic.all_gather) <= 0.0) | split.gpipe
-    overlaps = overlaps_compute(split, traffic.backward_all_gather) & split.shards_gradients
-    return np.asarray(follows & case.habits.reduce_every_micro_step & overlaps)
+    overlaps = split.overlap_dp & split.shards_gradients
+    return np.asarray(follows & case.habits.reduces_each(split) & overlaps)
 
 
 def reduce_overlaps_next_forward(case: Case, traffic: LayerTraffic) -> Mask:
@@ -190,6 +215,18 @@ def exposed_last_reduce(
     return exposed, shown * root + hidden * root_late, behind * slowed + roots
 
 
+def exposed_last_all_reduce(case: Case, traffic: LayerTraffic) -> Num:
+    """Return what the last all-reduce between replicas costs, mean over micro-batches, seconds.
+
+    The next micro-batch overlaps it, because it has links of its own; the last one has no next.
+    """
+    split, across = case.split, traffic.across
+    if not some(across):
+        return case.zeros
+    follows = case.habits.reduces_each(split) & split.overlap_dp
+    return np.where(follows, across / split.num_microbatches, across)
+
+
 def overlapped(case: Case, compute: Num, communication: Num, gather: Num) -> tuple[Num, Num]:
     """Return (slowed compute, exposed communication) where they may overlap, seconds.
 
@@ -206,28 +243,82 @@ def overlapped(case: Case, compute: Num, communication: Num, gather: Num) -> tup
     return np.where(beside, slowed, 0.0), np.where(beside, exposed, communication)
 
 
-def overlapped_backward(case: Case, backward: Num, traffic: LayerTraffic) -> tuple[Num, Num]:
-    """Return (slowed compute, exposed communication) of a layer's backward, seconds.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overlapped:
+    """Backward of a layer beside its communication, seconds."""
+
+    slowed: Num
+    """Compute lost to contention."""
+    exposed: Num
+    """Exposed communication."""
+    gathers: Num
+    """The part of it that is all-gathers."""
+
+    def mixed(self, other: Overlapped, fraction: Num) -> Overlapped:
+        """Mean of this one and another one, which has a fraction of the micro-batches."""
+        mine, theirs = 1.0 - fraction, fraction
+        return Overlapped(
+            slowed=mine * self.slowed + theirs * other.slowed,
+            exposed=mine * self.exposed + theirs * other.exposed,
+            gathers=mine * self.gathers + theirs * other.gathers,
+        )
+
+
+def beside_backward(case: Case, backward: Num, again: Num, reduce: Num, across: Num) -> Overlapped:
+    """Return what a layer's backward costs beside its communication, seconds.
+
+        slowed = contention * min(reduce + max(again, across), backward)
+        exposed = max(max(again + reduce, across) - (backward + slowed), 0)
+
+    The all-gather queues behind the reduce-scatter of the layer before, and the all-reduce between
+    replicas follows that. Without prefetch the all-gather is exposed and the others overlap.
+
+    Args:
+        case: The step.
+        backward: Of the layer alone.
+        again: All-gather of freed parameters.
+        reduce: Reduction of gradients.
+        across: All-reduce between replicas on links of its own.
+    """
+    split = case.split
+    beside = np.where(split.prefetch > 0.0, again, 0.0)
+    bare = again - beside
+    slowed = case.habits.contention * np.minimum(reduce + np.maximum(beside, across), backward)
+    queue = beside + reduce
+    late = np.maximum(np.maximum(queue, across) - (backward + slowed), 0.0)
+    gathers = np.where(queue >= across, late * beside / np.maximum(queue, 1e-30), 0.0)
+    may = split.overlap_dp
+    return Overlapped(
+        slowed=np.where(may, slowed, 0.0),
+        exposed=np.where(may, bare + late, again + reduce + across),
+        gathers=np.where(may, bare + gathers, again),
+    )
+
+
+def overlapped_backward(case: Case, backward: Num, traffic: LayerTraffic) -> Overlapped:
+    """Return slowed compute and exposed communication of a layer's backward, seconds.
 
     Mean over micro-batches: gradients that are reduced once travel beside the last backward alone,
     which may be too short for them where all of them together are not. What may trail behind is
     counted by `exposed_last_reduce`.
     """
-    habits, again = case.habits, traffic.backward_all_gather
-    slowed, exposed = overlapped(case, backward, traffic.backward, again)
-    if some(traffic.reduce) and not every(traffic.all_gather):
-        exposed = np.where(reduce_overlaps_next_forward(case, traffic), 0.0, exposed)
-    if every(habits.reduce_every_micro_step) or not some(traffic.reduce):
-        return slowed, exposed
-    once = ~habits.reduce_every_micro_step & (np.asarray(traffic.reduce) > 0.0)
+    again, reduce, across = traffic.backward_all_gather, traffic.reduce, traffic.across
+    if not some(traffic.backward):
+        none = 0.0 * backward
+        return Overlapped(slowed=none, exposed=none, gathers=none)
+    found = beside_backward(case, backward, again, reduce, across)
+    if not some(reduce):
+        return found
+    if not every(traffic.all_gather):
+        free = reduce_overlaps_next_forward(case, traffic)
+        found = replace(found, exposed=np.where(free, 0.0, found.exposed))
+    each = case.habits.reduces_each(case.split)
+    if every(each):
+        return found
     n = case.split.num_microbatches
-    last = 1.0 / n
-    others, others_exposed = overlapped(case, backward, again, again)
-    final, final_exposed = overlapped(case, backward, again + n * traffic.reduce, again)
-    return (
-        np.where(once, (1.0 - last) * others + last * final, slowed),
-        np.where(once, (1.0 - last) * others_exposed + last * final_exposed, exposed),
-    )
+    others = beside_backward(case, backward, again, case.zeros, case.zeros)
+    final = beside_backward(case, backward, again, n * reduce, n * across)
+    return found.mixed(others.mixed(final, 1.0 / n), np.where(each, 0.0, 1.0))
 
 
 def backward_critical_path(case: Case, backward: Num, traffic: LayerTraffic) -> tuple[Num, Num]:
@@ -239,24 +330,41 @@ def backward_critical_path(case: Case, backward: Num, traffic: LayerTraffic) -> 
     again = traffic.backward_all_gather
     if not some(traffic.backward):
         return backward, backward
-    reduce = traffic.reduce / case.habits.reductions(case.split)
-    slowed, exposed = overlapped(case, backward, again + reduce, again)
-    inner = backward + slowed + exposed
-    last = np.maximum(backward + slowed, again)
-    return inner, np.where(overlaps_compute(case.split, again), last, inner)
+    often = case.habits.reductions(case.split)
+    found = beside_backward(case, backward, again, traffic.reduce / often, traffic.across / often)
+    inner, compute = backward + found.slowed + found.exposed, backward + found.slowed
+    ahead = case.split.prefetch > 0.0
+    last = np.where(ahead, np.maximum(compute, again), compute + again)
+    return inner, np.where(case.split.overlap_dp, last, inner)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepTraffic:
     """Data-parallel communication paid once per step, seconds."""
 
-    seconds: Num
-    """All of it."""
-    fraction: Num
-    """Fraction that may overlap."""
-    window: Num
-    """Compute that it may overlap with."""
-    exposed: Num
+    reduce: Num
+    """Reductions of gradients (DDP, ZeRO-1)."""
+    gather: Num
+    """All-gather of updated parameters (ZeRO-1/2)."""
+    reduce_fraction: Num
+    """Fraction of the reductions that may overlap the last backward."""
+    gather_fraction: Num
+    """Fraction of the all-gather that may overlap the next forward."""
+    reduce_window: Num
+    """Backward compute that the reductions may overlap with."""
+    gather_window: Num
+    """Forward compute that the all-gather may overlap with."""
+
+    @property
+    def seconds(self) -> Num:
+        """All of it, overlapped or not."""
+        return self.reduce + self.gather
+
+    @property
+    def exposed(self) -> Num:
+        """What outlasts compute."""
+        reduce = exposed_once(self.reduce, self.reduce_fraction, self.reduce_window)
+        return reduce + exposed_once(self.gather, self.gather_fraction, self.gather_window)
 
 
 def bucket_bytes(case: Case) -> Num:
@@ -267,10 +375,10 @@ def bucket_bytes(case: Case) -> Num:
     return result
 
 
-def step_seconds(case: Case, params: Num) -> Num:
-    """Return the time of what travels once per step, overlapped or not, seconds.
+def step_seconds(case: Case, params: Num) -> tuple[Num, Num]:
+    """Return what travels once per step, overlapped or not: (reductions, all-gather), seconds.
 
-    Gradients are reduced in buckets; ZeRO-1 and 2 all-gather the updated parameters after it.
+    Gradients are reduced in buckets; ZeRO-1 and 2 all-gather the parameters after the update.
 
     Args:
         case: The step.
@@ -279,46 +387,48 @@ def step_seconds(case: Case, params: Num) -> Num:
     split, links = case.split, case.links
     none = case.zeros
     if every(split.fully_sharded):
-        return none
+        return none, none
     bucket, gradient = bucket_bytes(case), case.habits.reduce_bytes * params
     calls = np.maximum(gradient / bucket, 1.0)
     piece = gradient / calls
-    seconds: Num = none
+    reduce: Num = none
+    update: Num = none
     if some(split.ddp):
-        reduce = calls * all_reduce_seconds(piece, gradient_group(split), links)
-        seconds = np.where(split.ddp, reduce, seconds)
+        whole = calls * all_reduce_seconds(piece, gradient_group(split), links)
+        reduce = np.where(split.ddp, whole, reduce)
     if some(split.shards_optimizer):
         weights = np.maximum(2.0 * params / bucket, 1.0)
         sizes = stacked(links.scatter_factor * piece, 2.0 * params / weights)
         scatter, gather = np.asarray(all_gather_seconds(sizes, shard_group(split), links))
-        scatter, gather = calls * scatter, weights * gather
-        across = calls * all_reduce_seconds(piece / split.shards, replica_group(split), links)
-        seconds = np.where(split.sharding == 1.0, scatter + across + gather, seconds)
-        seconds = np.where(split.sharding == 2.0, gather, seconds)
-    return seconds
+        across = all_reduce_seconds(piece / split.shards, replica_group(split), links)
+        reduce = np.where(split.sharding == 1.0, calls * (scatter + across), reduce)
+        update = np.where(split.shards_optimizer & ~split.fully_sharded, weights * gather, update)
+    return reduce, update
 
 
-def once_per_step(case: Case, params: Num, window: Num) -> StepTraffic:
-    """Return what travels once per step, and what of it is exposed, seconds.
+def once_per_step(case: Case, params: Num, backward: Num, forward: Num) -> StepTraffic:
+    """Return what travels once per step, and the compute that it may overlap, seconds.
 
     Args:
         case: The step.
         params: Parameters of a rank, before data parallelism shards them.
-        window: Compute that it can overlap with, seconds.
+        backward: Compute that reductions of gradients can overlap, seconds.
+        forward: Compute that the all-gather of updated parameters can overlap, seconds.
     """
     split, habits = case.split, case.habits
-    seconds = step_seconds(case, params)
+    reduce, gather = step_seconds(case, params)
     fraction = np.where(split.ddp, habits.dp_overlap, habits.shard_overlap)
-    fraction = np.where(split.overlap_dp, fraction, 0.0)
     return StepTraffic(
-        seconds=seconds,
-        fraction=fraction,
-        window=window,
-        exposed=exposed_once(seconds, fraction, window),
+        reduce=reduce,
+        gather=gather,
+        reduce_fraction=np.where(split.overlap_dp, fraction, 0.0),
+        gather_fraction=np.where(split.overlap_dp, habits.update_gather_overlap, 0.0),
+        reduce_window=backward,
+        gather_window=forward,
     )
 
 
-def derive_gathers(o: Origin) -> tuple[Letter, Letter]:
+def derive_gathers(o: Origin) -> tuple[Letter, ...]:
     """Return the first all-gather of a micro-batch, and that of what no layer holds."""
     split = o.case.split
     bytes_ = 2.0 * scalar(o.case.shape.layer_params / split.tp)
@@ -326,7 +436,9 @@ def derive_gathers(o: Origin) -> tuple[Letter, Letter]:
     if not split.fully_sharded[0]:
         one = Derivation(key="all-gather", label="parameters are not sharded", formula="0")
     root = scalar(o.step.stage.root_all_gather)
+    often = scalar(o.case.habits.gathers(split))
     return (
+        Letter("g", often, "all-gathers per micro-batch"),
         Letter("G", one.value, "all-gather of a layer, which nothing overlaps", "s", one),
         Letter("Gr", root, "all-gather of embedding and LM head on that stage", "s"),
     )
@@ -342,15 +454,17 @@ def _derive_layer_reduce(o: Origin) -> Derivation:
     across = derive_all_reduce(
         "all-reduce", bytes_ / scalar(split.shards), replica_group(split), links
     )
+    apart = bool(scalar(replicas_apart(split)))
+    letters = (
+        Letter("r", scalar(o.case.habits.reductions(split)), "reductions per micro-batch"),
+        Letter("Rs", scatter.value, "reduce-scatter", "s", scatter),
+        Letter("Ar", across.value, "all-reduce between replicas", "s", across),
+    )
     return Derivation(
         key="R",
         label="reduction of a layer's gradients",
-        formula="r * (Rs + Ar)",
-        letters=(
-            Letter("r", scalar(o.case.habits.reductions(split)), "reductions per micro-batch"),
-            Letter("Rs", scatter.value, "reduce-scatter", "s", scatter),
-            Letter("Ar", across.value, "all-reduce between replicas", "s", across),
-        ),
+        formula="r * Rs" if apart else "r * (Rs + Ar)",
+        letters=letters[:2] if apart else letters,
     )
 
 
@@ -382,7 +496,7 @@ def _tail(o: Origin, name: str, label: str, formula: str, used: str) -> Letter:
     return Letter(name, inner.value, label, "s", inner)
 
 
-def derive_tails(o: Origin) -> tuple[Letter, Letter, Letter]:
+def derive_tails(o: Origin) -> tuple[Letter, ...]:
     """Return the exposed last reductions: of a layer, of what no layer holds, and of wgrads."""
     free = bool(scalar(reduce_overlaps_next_forward(o.case, o.step.traffic)))
     late = "max(R - (b + s), 0)"
@@ -395,6 +509,7 @@ def derive_tails(o: Origin) -> tuple[Letter, Letter, Letter]:
     return (
         _tail(o, "S", "exposed reduction of the last layer, mean", *layer),
         _tail(o, "Sr", "the same of embedding and LM head", *root),
+        Letter("Sa", scalar(o.step.stage.tail_across), "the same between replicas", "s"),
         Letter("Sl", scalar(o.step.stage.tail_late), "reductions after the last wgrad", "s"),
     )
 
@@ -407,46 +522,61 @@ def derive_tail_slowed(o: Origin) -> Letter:
     return _tail(o, "Z", label, "h * (min(L, 1) * s + c * min(q, L * F))", "hLscqF")
 
 
-def derive_once(o: Origin) -> tuple[Letter, ...]:
-    """Return the letters of what travels once per step."""
+def derive_once(o: Origin) -> tuple[str, tuple[Letter, ...]]:
+    """Return formula and letters of what travels once per step."""
     split, links, once = o.case.split, o.case.links, o.step.once
     gradient = scalar(o.case.habits.reduce_bytes * o.step.params)
     bucket = scalar(bucket_bytes(o.case))
     calls = max(gradient / bucket, 1.0)
     piece = gradient / calls
     count = Letter("k", calls, f"buckets of {piece / 1e6:,.1f} MB")
-    letters: tuple[Letter, ...]
-    if split.ddp[0]:
-        reduce = derive_all_reduce("all-reduce", piece, gradient_group(split), links)
-        letters = (count, Letter("Ar", reduce.value, "all-reduce of a bucket", "s", reduce))
-        formula = "k * Ar"
-    else:
-        weights = 2.0 * scalar(o.step.params)
-        parts = max(weights / bucket, 1.0)
-        gather = derive_ring("all-gather", weights / parts, shard_group(split), links)
-        letters = (
-            Letter("j", parts, "buckets of updated parameters"),
-            Letter("Ag", gather.value, "all-gather of a bucket", "s", gather),
-        )
-        formula = "j * Ag"
-        if split.sharding[0] == 1.0:
+    formulas: list[str] = []
+    letters: list[Letter] = []
+    inner: tuple[Letter, ...]
+    if split.sharding[0] < 2.0:
+        if split.ddp[0]:
+            reduce = derive_all_reduce("all-reduce", piece, gradient_group(split), links)
+            inner = (count, Letter("Ar", reduce.value, "all-reduce of a bucket", "s", reduce))
+            formula = "k * Ar"
+        else:
             scatter = derive_ring(
                 "reduce-scatter", scalar(links.scatter_factor) * piece, shard_group(split), links
             )
             across = derive_all_reduce(
                 "all-reduce", piece / scalar(split.shards), replica_group(split), links
             )
-            letters = (
+            inner = (
                 count,
                 Letter("Rs", scatter.value, "reduce-scatter of a bucket", "s", scatter),
                 Letter("Ar", across.value, "all-reduce between replicas", "s", across),
-                *letters,
             )
-            formula = "k * (Rs + Ar) + j * Ag"
-    label = "gradients and updated parameters, once per step"
-    whole = Derivation(key="C", label=label, formula=formula, letters=letters)
-    return (
-        Letter("C", whole.value, label, "s", whole),
-        Letter("o", scalar(once.fraction), "fraction that may overlap"),
-        Letter("W", scalar(once.window), "compute it may overlap with", "s"),
-    )
+            formula = "k * (Rs + Ar)"
+        label = "reductions of gradients, once per step"
+        whole = Derivation(key="C", label=label, formula=formula, letters=inner)
+        formulas.append("C - min(o * C, W)")
+        letters += [
+            Letter("C", whole.value, label, "s", whole),
+            Letter("o", scalar(once.reduce_fraction), "fraction that may overlap"),
+            Letter("W", scalar(once.reduce_window), "backward it may overlap with", "s"),
+        ]
+    if split.shards_optimizer[0]:
+        weights = 2.0 * scalar(o.step.params)
+        parts = max(weights / bucket, 1.0)
+        gather = derive_ring("all-gather", weights / parts, shard_group(split), links)
+        label = "all-gather of updated parameters"
+        whole = Derivation(
+            key="U",
+            label=label,
+            formula="j * Ag",
+            letters=(
+                Letter("j", parts, "buckets of updated parameters"),
+                Letter("Ag", gather.value, "all-gather of a bucket", "s", gather),
+            ),
+        )
+        formulas.append("U - min(u * U, V)")
+        letters += [
+            Letter("U", whole.value, label, "s", whole),
+            Letter("u", scalar(once.gather_fraction), "fraction of it that may overlap"),
+            Letter("V", scalar(once.gather_window), "forward it may overlap with", "s"),
+        ]
+    return " + ".join(formulas), tuple(letters)

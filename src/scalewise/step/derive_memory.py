@@ -13,7 +13,8 @@ import numpy as np
 from scalewise.derivation import Derivation, Letter
 from scalewise.numeric import scalar
 from scalewise.physics import memory as physics
-from scalewise.step.memory import activation_bytes, stage_inputs, stage_memory
+from scalewise.step.memory import activation_bytes, gradient_stage, stage_inputs, stage_memory
+from scalewise.step.recompute import block_input
 
 if TYPE_CHECKING:
     from scalewise.step.origin import Origin
@@ -80,7 +81,7 @@ def _states(o: Origin, layers: float, edge: float, stage: str) -> list[Derivatio
     kept = o.case.habits.gradient_memory
     bytes_ = {
         "parameters": physics.parameter_bytes(zero, shards),
-        "gradients": physics.gradient_bytes(zero, shards, kept),
+        "gradients": physics.gradient_bytes(gradient_stage(o.case), shards, kept),
         "optimizer": physics.optimizer_bytes(zero, shards),
     }
     note = f"bytes per parameter, ZeRO stage {scalar(zero):.0f} over {scalar(shards):,.0f} ranks"
@@ -95,15 +96,18 @@ def _buffers(o: Origin, layers: float) -> Derivation:
     split, habits = o.case.split, o.case.habits
     if not split.fully_sharded[0]:
         return _part("all_gather_buffers", "0", (), "")
-    ahead = layers
-    if split.reshard_after_forward[0]:
+    ahead, grown = layers, 1.0
+    if habits.gathers_once(split)[0]:
+        grown = layers
+    elif split.reshard_after_forward[0]:
         ahead = min(1.0 + scalar(split.prefetch), layers)
     return _part(
         "all_gather_buffers",
-        "(2 * k + g) * P",
+        "(2 * k + g * q) * P",
         (
             Letter("k", ahead, "layers gathered at once"),
             Letter("g", scalar(habits.reduce_bytes), "bytes per gradient in flight"),
+            Letter("q", grown, "layers whose gradients are in flight"),
             Letter("P", scalar(o.case.shape.layer_params / split.tp), "parameters of a layer"),
         ),
         "FSDP: what is gathered and not yet freed",
@@ -137,10 +141,26 @@ def _logits(o: Origin, held: float) -> Derivation:
 
 def _activations(o: Origin, layers: float, flight: float, stage: str) -> Derivation:
     stored, whole = (scalar(each) for each in activation_bytes(o.case))
+    mean = "kept per layer and micro-batch"
+    kept = Letter("K", stored, mean, "B")
+    blocks = scalar(o.case.split.recompute_blocks)
+    if 0.0 < blocks < 1.0:
+        inner = Derivation(
+            key="K",
+            label=f"{mean}, mean over the layers",
+            formula="(1 - r) * W + r * I",
+            letters=(
+                Letter("r", blocks, "fraction of blocks that are recomputed"),
+                Letter("W", whole, "all activations of a layer", "B"),
+                Letter("I", scalar(block_input(o.case)), "its input", "B"),
+            ),
+            unit="B",
+        )
+        kept = Letter("K", inner.value, mean, "B", inner)
     letters = (
         Letter("L", layers, f"layers of {stage}"),
         Letter("f", flight, "micro-batches in flight"),
-        Letter("K", stored, "kept per layer and micro-batch", "B"),
+        kept,
     )
     if not o.case.split.recompute[0]:
         return _part("activations", "L * f * K", letters, KORTHIKANTI)

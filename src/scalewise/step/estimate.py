@@ -19,9 +19,10 @@ import numpy as np
 
 from scalewise.chip import Calibration, load_chip
 from scalewise.errors import InputError
-from scalewise.numeric import Array, Mask, lazy
+from scalewise.numeric import Array, Index, Mask, Num, lazy
 from scalewise.physics import cost, power
 from scalewise.physics.memory import fit_chance, fit_factor
+from scalewise.ranges import Basis, family_of, knowledge_of, parts_of
 from scalewise.results import Result
 from scalewise.software import choose_stack
 from scalewise.step.case import Case
@@ -34,7 +35,7 @@ from scalewise.step.result import Estimate
 from scalewise.step.stages import stage_layers
 from scalewise.step.support import check_supported
 from scalewise.step.terms import CommTime, Terms, comm_time, step_terms
-from scalewise.strategies import Strategies, encode
+from scalewise.strategies import Strategies, decode, encode
 from scalewise.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -52,15 +53,6 @@ CHOSEN_FIT = 0.9
 
 RAN_FIT = 0.1
 """Chance to fit below which even a run that is known to have run would be refused."""
-
-# Predictions closer than this are one: repeats of a run differ by about 1 % (FSDP tables) and
-# ZeRO-0/1 twins of a sweep by 1.1 % in the median. Chosen after 0 and 2 % with the sweeps' regret
-# in view, so the regret reported with it is in sample.
-NEAR_TIE = 0.015
-
-# Widening per doubling beyond the runs a stack has seen. Fitted on FSDP up to 512 GPUs, the model
-# loses 24 % from 128 to 2,048 H100s where arXiv 2411.13055 measured 37 %: 9 % per doubling.
-EXTRAPOLATION = 1.09
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -107,18 +99,35 @@ class Estimates(Result):
         return self.tokens_per_second / self.cluster.accelerators
 
     @lazy
-    def interval(self) -> tuple[float, float]:
-        """80 % interval of throughput, as factors.
+    def beyond(self) -> float:
+        """Doublings of GPUs beyond the largest run the stack was fitted on."""
+        largest = self.stack.largest_run
+        return max(float(np.log2(self.cluster.accelerators / largest)), 0.0) if largest else 0.0
 
-        The residuals of the stack, widened by an uncalibrated chip and by every doubling beyond
-        the largest run the stack was fitted on.
-        """
-        beyond = 1.0
-        if self.stack.largest_run and self.cluster.accelerators > self.stack.largest_run:
-            doublings = np.log2(self.cluster.accelerators / self.stack.largest_run)
-            beyond = float(EXTRAPOLATION**doublings)
-        low = self.stack.interval[0] * self.chip.interval[0] / beyond
-        return low, self.stack.interval[1] * self.chip.interval[1] * beyond
+    def basis(self, rows: int | Index) -> Basis:
+        """Return what the intervals of levels and ratios of some rows depend on."""
+        stack, shape = self.stack, self.strategies.shape
+
+        def pick(values: Num) -> Num:
+            return np.broadcast_to(values, shape).ravel()[rows]
+
+        terms = {name: pick(seconds) for name, seconds in self.terms.parts().items()}
+        return Basis(
+            rate=pick(self.tokens_per_second_per_accelerator),
+            parts=parts_of(terms, pick(self.step_seconds)),
+            software=stack.name,
+            family=family_of(stack),
+            chip=self.chip.name,
+            accelerators=self.cluster.accelerators,
+            beyond=self.beyond,
+            parameters=float(self.model.parameters),
+            seq_len=self.workload.seq_len,
+            tokens=self.workload.tokens_per_step / self.cluster.accelerators,
+            knowledge=knowledge_of(stack, stated=not self.others),
+            own_runs=stack.own_runs,
+            own_noise=stack.own_noise,
+            calibrated=self.chip.calibrated,
+        )
 
     @lazy
     def tflops(self) -> Array:
@@ -280,22 +289,16 @@ def estimate(
         many = Strategies.of([strategy])
     else:
         many = strategy if isinstance(strategy, Strategies) else Strategies.of(strategy)
-    eager = (many.compiled == encode("compiled", False)).all()
+    mode = many.compiled.flat[0]
+    stated = decode("compiled", float(mode)) if (many.compiled == mode).all() else None
     software = choose_stack(
         stack,
         cluster,
         fully_sharded=bool(
             ((many.sharding == encode("sharding", "zero3")) & (many.dp_shard > 1.0)).all()
         ),
-        compiled=False if eager else None,
+        compiled=stated,
     )
-    compiled = software.stack.compiled
-    if isinstance(strategy, Strategy) and strategy.compiled not in (None, compiled):
-        raise InputError(
-            f"the strategy says {'compiled' if strategy.compiled else 'eager'}, but stack "
-            f"{software.stack.name} is {'compiled' if compiled else 'eager'}",
-            hint="drop the word from the strategy, or name generic-eager or generic-compiled",
-        )
     chip = load_chip(cluster.accelerator.architecture)
     case = lay_out(model, cluster, workload, many, software.stack, chip)
     step = compose(case)

@@ -159,7 +159,7 @@ def _flops(e: Estimate) -> Derivation:
 
 
 def _rate(o: Origin) -> Derivation:
-    left, gemm = clock(o.cluster), o.stack.gemm
+    left, gemm = clock(o.cluster, o.chip), o.stack.gemm
     peak = scalar(o.case.rates.peak)
     sustained = scalar(o.case.rates.gemm) / (peak * left * gemm)
     return Derivation(
@@ -170,7 +170,7 @@ def _rate(o: Origin) -> Derivation:
             Letter("R", peak, "dense peak, datasheet", "FLOP/s"),
             Letter("e", sustained, f"fraction that {o.chip.name} sustains"),
             Letter("g", gemm, f"factor of {o.software}"),
-            Letter("f", left, "clock left by the power cap"),
+            Letter("f", left, "clock left by the power limit"),
         ),
         unit="FLOP/s",
         source=o.kernels,

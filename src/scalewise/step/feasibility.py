@@ -25,7 +25,6 @@ REASONS = (
     "sequence: cp does not divide the sequence",
     "stages: the layers cannot be split into these pipeline stages and chunks",
     "experts: expert parallelism, but the model is dense",
-    "software: the strategy is eager or compiled, the stack is not",
     "memory: the worst rank does not fit",
 )
 
@@ -54,7 +53,6 @@ def feasibility(case: Case, memory_low: Num) -> Array:
         # ZB-V gives every stage two chunks, whatever `v` is.
         | (split.zb_v & (2.0 * split.pp > shape.layers)),
         ~split.experts_fit,
-        ~split.software_fits,
         np.asarray(memory_low) > case.rates.memory_bytes,
     )
     codes = np.where(wrong[-1], float(len(wrong)), 0.0)

@@ -8,6 +8,7 @@ import numpy as np
 
 from scalewise.numeric import Array, some
 from scalewise.step.case import Case
+from scalewise.step.recompute import repeated
 
 if TYPE_CHECKING:
     from scalewise.model import Model
@@ -16,15 +17,14 @@ if TYPE_CHECKING:
 def recompute_flops(case: Case, model: Model, seq_len: int) -> Array:
     """Return FLOPs per token that backward repeats of forward.
 
-    Full recompute repeats a layer's forward, without its last product where the stack stops
-    early; selective repeats attention, and the fraction of GEMMs that the stack's policy drops.
+    Whole blocks are repeated without their last product where the stack stops early; the other
+    kinds repeat attention or fractions of the products, as `step.recompute` says.
     """
-    split, habits = case.split, case.habits
-    if not some(split.recompute):
+    if not some(case.split.recompute):
         return case.zeros
+    again = repeated(case)
     parts = model.forward_flops_parts(seq_len)
     products = parts["qkv"] + parts["attention_out"] + parts["mlp"]
     down = 2.0 * model.hidden * model.ffn * model.layers
-    full = products - habits.recompute_skips_last * down + parts["attention"]
-    selective = habits.selective_share * products + parts["attention"]
-    return np.where(split.recomputes_all, full, np.where(split.recomputes_some, selective, 0.0))
+    skipped = again.blocks * case.habits.recompute_skips_last * down
+    return np.asarray(again.gemm * products - skipped + again.attention * parts["attention"])

@@ -30,7 +30,10 @@ from scalewise.physics.layer import (
     memory_bound_elements,
     quantized_elements,
 )
+from scalewise.physics.shapes import shape_factor
 from scalewise.step.case import Case
+from scalewise.step.context_parallel import imbalance
+from scalewise.step.recompute import repeated
 
 if TYPE_CHECKING:
     from scalewise.step.origin import Origin
@@ -114,7 +117,20 @@ def gemms(case: Case) -> Gemms:
         memory_rate=rates.memory,
         element_bytes=operand,
     )
-    return Gemms(*np.asarray(times))
+    return Gemms(*np.asarray(times * _measured(case, rows, columns, depths, operand)))
+
+
+def _measured(case: Case, rows: Num, columns: Num, depths: Num, operand: Num) -> Num:
+    """Return the factors of products that were timed on the device; they were 16-bit ones."""
+    tables = case.rates.gemm_shapes
+    # One device speaks for all strategies, except in a table of runs.
+    known = {tables.flat[0]} if not any(tables.strides) else set(tables.ravel().tolist())
+    factors: Num = np.ones(())
+    for table in known - {()}:
+        here = np.array([each == table for each in tables.ravel()]).reshape(tables.shape)
+        factor = shape_factor(rows, columns, depths, table)
+        factors = factors * np.where(here & (operand == 2.0), factor, 1.0)
+    return factors
 
 
 def layer_kernels(case: Case) -> Kernels:
@@ -127,13 +143,15 @@ def layer_kernels(case: Case) -> Kernels:
     attention_forward, attention_backward = attention(case)
     memory_forward, memory_backward = memory_bound(case)
     gradient = habits.gradient_bytes * shape.layer_params / split.tp / case.rates.memory
-    forward = gemm_forward + memory_forward
-    skipped = habits.recompute_skips_last * t.down
-    recompute = np.where(
-        split.recomputes_all,
-        forward - skipped + attention_forward,
-        np.where(split.recomputes_some, habits.selective_share * forward + attention_forward, 0.0),
-    )
+    recompute: Num = case.zeros
+    if some(split.recompute):
+        again = repeated(case)
+        recompute = (
+            again.gemm * gemm_forward
+            - (again.blocks * habits.recompute_skips_last) * t.down
+            + again.memory * memory_forward
+            + again.attention * attention_forward
+        )
     logits = case.tokens * shape.vocab / split.tp
     return Kernels(
         gemm_forward=gemm_forward,
@@ -158,7 +176,8 @@ def attention(case: Case) -> tuple[Num, Num]:
     """
     shape, split, rates = case.shape, case.split, case.rates
     tokens = case.tokens
-    flops = attention_flops(tokens, shape.span, shape.query, split.tp)
+    width = shape.attention_width
+    flops = attention_flops(tokens, shape.span, width, split.tp) * imbalance(case)
     # Ring steps work on one block of keys at a time.
     piece = np.where(split.cp_ring, shape.seq_len / split.cp, shape.seq_len)
     forward = attention_seconds(flops, rate=rates.attention_forward, seq_len=piece)
@@ -227,8 +246,24 @@ def _derive_gemms(o: Origin, key: str, label: str, names: tuple[str, ...]) -> De
             element_bytes=scalar(operand[place]),
             fill=scalar(rates.gemm_fill),
         )
+        if scalar(operand[place]) == 2.0 and rates.gemm_shapes.flat[0]:
+            product = _refined(o, product, rows[place], columns[place], depths[place])
         letters.append(Letter(name, product.value, product.label, "s", product))
     return Derivation(key=key, label=label, formula=" + ".join(names), letters=tuple(letters))
+
+
+def _refined(o: Origin, product: Derivation, m: Array, n: Array, k: Array) -> Derivation:
+    """Return a GEMM with its factor from products timed on the device."""
+    factor = scalar(shape_factor(m, n, k, o.case.rates.gemm_shapes.flat[0]))
+    return Derivation(
+        key=product.key,
+        label=f"{product.label}, refined by timings",
+        formula="c * t",
+        letters=(
+            Letter("c", factor, "time over the smooth law, from timed products nearby"),
+            Letter("t", product.value, product.label, "s", product),
+        ),
+    )
 
 
 def _gemm(o: Origin, name: str, label: str, names: tuple[str, ...]) -> Letter:
@@ -260,12 +295,13 @@ def derive_attention(o: Origin) -> Derivation:
     flops = Derivation(
         key="attention_flops",
         label="FLOPs of attention forward, one layer",
-        formula="4 * m * S * q / tp",
+        formula="4 * m * S * q / tp * i",
         letters=(
             o.tokens,
             Letter("S", scalar(shape.span), "keys a query attends to, mean"),
-            Letter("q", scalar(shape.query), "width of all query heads"),
+            Letter("q", scalar(shape.attention_width), "width of all query heads, padded"),
             Letter("tp", scalar(split.tp), "tensor-parallel degree"),
+            Letter("i", scalar(imbalance(o.case)), "slowest rank of the ring over the mean"),
         ),
         unit="FLOP",
     )
@@ -381,27 +417,34 @@ def derive_head(o: Origin) -> Derivation:
 
 def derive_recompute(o: Origin) -> Derivation:
     """Return how the recompute of a step comes about."""
-    kernels = o.step.layer.kernels
-    letters: tuple[Letter, ...] = (
-        o.n,
-        o.layers,
-        _gemm(o, "Gf", "GEMMs of a layer, forward", Gemms._fields[:4]),
-        Letter("Mf", scalar(kernels.memory_forward), "memory-bound kernels, forward", "s"),
-        Letter("Af", scalar(kernels.attention_forward), "attention, forward", "s"),
-    )
-    share = Letter("r", scalar(o.case.habits.selective_share), "fraction that is repeated")
-    formula = "n * L * (r * (Gf + Mf) + Af)"
-    if o.case.split.recomputes_all[0]:
-        share = _gemm(o, "D", "last GEMM, which backward never needs", ("down",))
-        formula = "n * L * (Gf + Mf + Af - D)"
-        if not o.case.habits.recompute_skips_last[0]:
-            formula, share = "n * L * (Gf + Mf + Af)", letters[0]
-    known = {letter.name for letter in letters}
-    more = () if share.name in known else (share,)
+    kernels, again = o.step.layer.kernels, repeated(o.case)
+    skipped = again.blocks * o.case.habits.recompute_skips_last
+    parts = {
+        "Gf": ("g", again.gemm, _gemm(o, "Gf", "GEMMs of a layer, forward", Gemms._fields[:4])),
+        "Mf": ("w", again.memory, Letter(
+            "Mf", scalar(kernels.memory_forward), "memory-bound kernels, forward", "s")),
+        "Af": ("a", again.attention, Letter(
+            "Af", scalar(kernels.attention_forward), "attention, forward", "s")),
+        "D": ("b", skipped, _gemm(o, "D", "last GEMM, which backward never needs", ("down",))),
+    }  # fmt: skip
+    letters: list[Letter] = [o.n, o.layers]
+    formula = ""
+    for name, (small, fraction, letter) in parts.items():
+        value = scalar(fraction)
+        if not value:
+            continue
+        letters.append(letter)
+        sign = " - " if name == "D" else " + " if formula else ""
+        if value == 1.0:
+            formula += f"{sign}{name}"
+        else:
+            formula += f"{sign}{small} * {name}"
+            note = "blocks repeated in full" if name == "D" else f"{letter.meaning} repeated"
+            letters.append(Letter(small, value, f"fraction of {note}"))
     return Derivation(
         key="recompute",
         label="recompute",
-        formula=formula,
-        letters=(*letters, *more),
+        formula=f"n * L * ({formula})",
+        letters=tuple(letters),
         source=f"policy: {o.software}",
     )

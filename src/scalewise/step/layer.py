@@ -21,6 +21,7 @@ from scalewise.step import context_parallel, tensor_parallel
 from scalewise.step.case import Case
 from scalewise.step.groups import stages_cross_domains
 from scalewise.step.kernels import Kernels, layer_kernels
+from scalewise.step.recompute import repeated
 from scalewise.step.zero_bubble import derive_passes
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Layer:
 def host(case: Case) -> tuple[Num, Num]:
     """Return the launches of one layer, forward and backward, seconds.
 
-    Full recompute launches forward again.
+    Recompute of whole blocks launches forward again.
     """
     split, habits = case.split, case.habits
     total: Num = habits.host_layer_seconds
@@ -72,8 +73,8 @@ def host(case: Case) -> tuple[Num, Num]:
         extra = habits.pipeline_host_seconds * np.power(split.tp, 1.25)
         total = total + np.where(crossing, extra, 0.0)
     forward = HOST_FORWARD * total
-    repeated = np.where(split.recomputes_all, forward, 0.0)
-    return forward, (1.0 - HOST_FORWARD) * total + repeated
+    again = repeated(case).launches * forward
+    return forward, (1.0 - HOST_FORWARD) * total + again
 
 
 def layer_times(case: Case) -> Layer:
@@ -88,9 +89,9 @@ def layer_times(case: Case) -> Layer:
     if some(split.cp > 1.0):
         # Attention that overlaps a ring of keys and values overlaps nothing else.
         ring = (split.cp > 1.0) & split.cp_ring
-        repeated = np.minimum(kernels.attention_forward, kernels.recompute)
+        again = repeated(case).attention * kernels.attention_forward
         free_forward = free_forward - np.where(ring, kernels.attention_forward, 0.0)
-        free_backward = free_backward - np.where(ring, kernels.attention_backward + repeated, 0.0)
+        free_backward = free_backward - np.where(ring, kernels.attention_backward + again, 0.0)
     if some(split.zero_bubble):
         # Collectives of dgrad cannot overlap with wgrads that are deferred.
         dgrad = np.maximum(free_backward - np.minimum(kernels.wgrad, backward), 0.0)

@@ -20,9 +20,11 @@ from scalewise.errors import InputError
 from scalewise.numeric import Array, Mask, squeeze_constant_axes, stacked
 from scalewise.physics.collectives import ALGORITHMS, PROTOCOLS
 from scalewise.physics.compute import clock_factor
+from scalewise.physics.links import ll_ceilings
 from scalewise.step.case import Case, Habits
+from scalewise.step.recompute import FULL, SELECTIVE
 from scalewise.step.stages import stage_layers
-from scalewise.strategies import WORDS, encode
+from scalewise.strategies import WORDS, encode, recompute_fraction
 
 if TYPE_CHECKING:
     from scalewise.chip import Calibration
@@ -43,7 +45,10 @@ PRECISIONS = {
 """Family of the chip's efficiency, bytes per operand, quantized copies of an input; 16-bit types
 are ("bf16", 2, 0)."""
 
-_SWITCHES = ("recompute_skips_last", "reduce_every_micro_step", "keeps_sp_all_gather")
+_SWITCHES = (
+    "recompute_skips_last", "keeps_quantized", "reduce_every_micro_step",
+    "zero2_every_micro_step", "pipeline_gathers_once", "balanced_ring", "keeps_sp_all_gather",
+)  # fmt: skip
 _CONSTANTS = tuple(
     each.name for each in fields(Habits) if each.name not in (*_SWITCHES, "unfused_attention")
 )
@@ -69,6 +74,7 @@ def lay_out(
     """
     fixed = {
         **_shape(model, workload.seq_len),
+        "attention_width": model.heads * max(model.head_dim, chip.head_lanes),
         "global_batch": workload.global_batch,
         **_machine(cluster, chip),
         **{name: getattr(stack, name) for name in _CONSTANTS},
@@ -81,6 +87,9 @@ def lay_out(
         **_split(model, workload, strategies, stack),
         **_rates(cluster, workload, strategies, stack, chip),
     }
+    timed = np.empty(1, dtype=object)
+    timed[0] = chip.gemm_shapes
+    columns |= _same(timed, ("gemm_shapes",), strategies.shape)
     stated = strategies.reduce_precision
     columns["reduce_bytes"] = np.where(
         stated == 0.0, columns["reduce_bytes"], np.where(stated == 1.0, 4.0, 2.0)
@@ -130,7 +139,7 @@ def _split(
     ranks = s.micro_batch * s.dp_replicate * s.dp_shard
     degrees = (
         "dp_replicate", "dp_shard", "sharding", "prefetch", "tp", "cp", "pp", "schedule",
-        "micro_batch", "recompute",
+        "micro_batch",
     )  # fmt: skip
     switches = ("reshard_after_forward", "overlap_dp", "overlap_tp", "overlap_pp")
     return {
@@ -139,6 +148,7 @@ def _split(
         "sequence_parallel": (s.sequence_parallel > 0.0) & (s.tp > 1.0),
         "cp_ring": s.cp_method == encode("cp_method", "ring"),
         "chunks": s.virtual_stages,
+        **_recompute(s.recompute, stack),
         # The same for all ways to replicate and shard over as many ranks.
         "num_microbatches": squeeze_constant_axes(
             np.maximum(np.floor(workload.global_batch / ranks), 1.0)
@@ -147,9 +157,16 @@ def _split(
         "middle_layers": middle,
         "last_layers": last,
         "stages_fit": fit > 0.0,
-        "software_fits": (s.compiled == 0.0) | (s.compiled == encode("compiled", stack.compiled)),
         "experts_fit": (s.ep <= 1.0) | (model.moe is not None),
     }
+
+
+def _recompute(codes: Array, stack: Stack) -> dict[str, Array]:
+    """Kind of recompute, with "selective" as the software means it, and its fraction of blocks."""
+    blocks = recompute_fraction(codes)
+    own = "selective" if stack.selective == "policy" else stack.selective
+    kind = np.where(codes == SELECTIVE, encode("recompute", own), codes)
+    return {"recompute": np.where(blocks > 0.0, FULL, kind), "recompute_blocks": blocks}
 
 
 def _stages(
@@ -201,6 +218,8 @@ def _machine(cluster: Cluster, chip: Calibration) -> dict[str, float | bool]:
         "congestion": fabric.congestion,
         "rail_scaling": fabric.rail_scaling,
         "latency_factor": fabric.latency_factor,
+        **ll_ceilings(accelerator.architecture, cluster.host),
+        "ll128": float(fabric.ll128),
         "protocol": _index(cluster.protocol, PROTOCOLS),
         "algorithm": _index(cluster.algorithm, ALGORITHMS),
         "scatter_factor": fabric.scatter_factor,
@@ -209,11 +228,20 @@ def _machine(cluster: Cluster, chip: Calibration) -> dict[str, float | bool]:
     }
 
 
-def clock(cluster: Cluster) -> float:
-    """Fraction of the sustained clock that the power cap leaves."""
-    if cluster.power_cap_watts is None or cluster.tdp is None or cluster.idle is None:
+def clock(cluster: Cluster, chip: Calibration) -> float:
+    """Fraction of the calibration's clock that the power limit of the accelerator leaves.
+
+    A part with less power per FLOP/s of peak than the one of the calibration runs the same die
+    slower, and a cap lowers the clock from there: parts are binned for their own limit.
+    """
+    limit, tdp, idle = cluster.power_limit, cluster.tdp, cluster.idle
+    if limit is None or tdp is None or idle is None:
         return 1.0
-    return float(clock_factor(cluster.power_cap_watts, cluster.tdp, cluster.idle))
+    part, peaks = 1.0, cluster.accelerator.peak_flops
+    peak = peaks.get("bf16", peaks.get("fp16"))
+    if chip.fitted_watts and chip.fitted_peak and peak:
+        part = float(clock_factor(tdp * chip.fitted_peak / peak, chip.fitted_watts, 0.0))
+    return part * float(clock_factor(limit, tdp, idle))
 
 
 def _rates(
@@ -227,7 +255,7 @@ def _rates(
     columns = {name: np.empty(strategies.precision.shape) for name in names}
     kernel = stack.attention_kernel
     forward, backward = chip.attention.get(kernel, UNCALIBRATED.attention[kernel])
-    accelerator, left = cluster.accelerator, clock(cluster)
+    accelerator, left = cluster.accelerator, clock(cluster, chip)
     codes = strategies.precision
     for code in codes.ravel() if codes.size == 1 else np.unique(codes):
         precision = str(WORDS["precision"][int(code)] or workload.precision)
@@ -235,6 +263,8 @@ def _rates(
         wide = "fp16" if precision == "fp16" or "bf16" not in accelerator.peak_flops else "bf16"
         peak, peak16 = accelerator.peak(precision), accelerator.peak(wide)
         gemm = chip.gemm.get(family, UNCALIBRATED.gemm[family])
+        if stack.until and stack.until <= chip.early_until:
+            gemm *= chip.early_gemm.get(family, 1.0)
         values = (
             peak,
             left * peak * gemm * stack.gemm,

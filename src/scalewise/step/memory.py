@@ -19,6 +19,7 @@ from scalewise.physics import memory as physics
 from scalewise.physics import pipeline
 from scalewise.step.breakdown import Breakdown
 from scalewise.step.case import Case
+from scalewise.step.recompute import kept_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,22 +56,17 @@ def activation_bytes(case: Case) -> tuple[Num, Num]:
     )
     elements = habits.activation_factor * elements
     if some(habits.keeps_sp_all_gather):
-        # They stay only without a pipeline and inside a domain (published peaks agree).
-        stay = ~split.pipelined & (split.sp > 1.0) & (split.tp <= split.domain)
+        # They stay only without a pipeline (published peaks of TP 2 to 32 agree).
+        stay = ~split.pipelined & (split.sp > 1.0)
         elements = elements + np.where(habits.keeps_sp_all_gather & stay, 2.0 * s.hidden, 0.0)
-    # Quantized inputs of the four GEMMs are kept as such.
-    elements = elements - (1.0 - 0.5 * case.rates.matmul_bytes) * inputs
-    bytes_ = 2.0 * elements
+    # Quantized inputs of the four GEMMs may be kept as such.
+    spared = habits.keeps_quantized * (1.0 - 0.5 * case.rates.matmul_bytes)
+    whole = 2.0 * tokens * (elements - spared * inputs)
+    scores: Num = case.zeros
     if some(habits.unfused_attention):
-        scores = 5.0 * habits.unfused_attention * s.heads * s.seq_len / split.tp
-        bytes_ = bytes_ + np.where(split.recompute == 0.0, scores, 0.0)
-    whole = tokens * bytes_
-    stored = np.where(
-        split.recomputes_all,
-        2.0 * tokens * s.hidden / split.sp,
-        np.where(split.recomputes_some, whole * habits.selective_memory, whole),
-    )
-    return stored, whole
+        scores = 5.0 * habits.unfused_attention * tokens * s.heads * s.seq_len / split.tp
+        whole = whole + scores
+    return kept_bytes(case, whole, scores), whole
 
 
 def in_flight(case: Case, stage: Num) -> Num:
@@ -79,6 +75,17 @@ def in_flight(case: Case, stage: Num) -> Num:
     n = split.num_microbatches
     held = pipeline.in_flight(stage, split.pp, split.chunks, n)
     result: Num = np.where(split.gpipe, n, held)
+    return result
+
+
+def gradient_stage(case: Case) -> Num:
+    """Return the ZeRO stage that gradients are kept at: ZeRO-2 keeps all of them until it reduces.
+
+    Where it reduces once per step, gradients of several micro-batches add up unsharded.
+    """
+    split = case.split
+    waits = ~case.habits.reduces_each(split) & (split.num_microbatches > 1.0)
+    result: Num = np.where((split.sharding == 2.0) & waits, 1.0, split.sharding)
     return result
 
 
@@ -103,12 +110,18 @@ def stage_parts(
     one, rest = np.minimum(kept, 1.0), np.maximum(kept - 1.0, 0.0)
     activations = np.where(split.recompute > 0.0, rest * stored + one * whole, kept * stored)
     block = case.shape.layer_params / split.tp
-    ahead = np.where(split.reshard_after_forward, np.minimum(1.0 + split.prefetch, layers), layers)
-    buffers = np.where(split.fully_sharded, (2.0 * ahead + habits.reduce_bytes) * block, 0.0)
+    whole_stage = habits.gathers_once(split)
+    frees = split.reshard_after_forward & ~whole_stage
+    ahead = np.where(frees, np.minimum(1.0 + split.prefetch, layers), layers)
+    # Gradients that are reduced once stay unsharded until then.
+    grown = np.where(whole_stage, layers, 1.0)
+    buffers = (2.0 * ahead + habits.reduce_bytes * grown) * block
+    buffers = np.where(split.fully_sharded, buffers, 0.0)
     zero, shards = split.sharding, split.shards
     held = MemoryParts(
         parameters=physics.parameter_bytes(zero, shards) * params,
-        gradients=physics.gradient_bytes(zero, shards, habits.gradient_memory) * params,
+        gradients=physics.gradient_bytes(gradient_stage(case), shards, habits.gradient_memory)
+        * params,
         optimizer=physics.optimizer_bytes(zero, shards) * params,
         all_gather_buffers=buffers,
         workspace=habits.workspace_bytes,

@@ -9,15 +9,17 @@ Data only: tables and pictures of it live in `scalewise.report`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from scalewise.ranges import Basis, knowledge_of, level_range, mixture_range
 from scalewise.results import Result
 from scalewise.step.feasibility import REASONS
+from scalewise.strategies import decode
 from scalewise.terms import EXPOSED, TERMS
 from scalewise.units import GIB
 
@@ -115,22 +117,35 @@ class Estimate(Result):
         )  # fmt: skip
 
     @cached_property
+    def basis(self) -> Basis:
+        """What the intervals of its levels and ratios depend on."""
+        return self.many.basis(self.row)
+
+    @cached_property
     def interval(self) -> tuple[float, float]:
         """80% prediction interval of tokens/s per GPU.
 
-        Where no software was named it covers every plausible stack: the residuals of one stack say
-        nothing about the others.
+        Where no software was named it is that of the mixture of all plausible stacks.
+        """
+        low, high = level_range(self.basis)
+        rate = self.tokens_per_second_per_accelerator
+        if not self.tuned:
+            return rate * low, rate * high
+        alike = [replace(e.basis, knowledge=self.basis.knowledge) for e in self.tuned]
+        return mixture_range([self.basis, *alike])
+
+    @cached_property
+    def tuned(self) -> tuple[Estimate, ...]:
+        """The same step with the other plausible software, where none was named.
+
+        The answer itself is software as people get it; this is the end of the family that is
+        tuned (compiled code, recipes of the vendor).
         """
         from scalewise.step.estimate import estimate
 
-        many = self.many
-        low, high = (factor * self.tokens_per_second_per_accelerator for factor in many.interval)
-        for stack in many.others:
-            other = estimate(self.model, self.cluster, self.workload, [self.strategy], stack=stack)
-            rate = float(other.tokens_per_second_per_accelerator[0])
-            low = min(low, rate * other.interval[0])
-            high = max(high, rate * other.interval[1])
-        return low, high
+        # A list, because a strategy may be compiled where the other stack is eager.
+        inputs = self.model, self.cluster, self.workload, [self.strategy]
+        return tuple(estimate(*inputs, stack=stack)[0] for stack in self.many.others)
 
     @property
     def low(self) -> float:
@@ -156,6 +171,16 @@ class Estimate(Result):
     def exposed_fraction(self) -> float:
         """Exposed communication, fraction of the step."""
         return sum(self.exposed.values()) / self.step_seconds
+
+    @property
+    def contention_share(self) -> float:
+        """Compute slowed by overlapped communication, fraction of the step."""
+        return self.terms["contention"] / self.step_seconds
+
+    @property
+    def communication_share(self) -> float:
+        """Exposed communication and contention, fraction of the step."""
+        return self.exposed_fraction + self.contention_share
 
     @property
     def days(self) -> float | None:
@@ -190,9 +215,14 @@ class Estimate(Result):
             plain[each.name] = value
             if each.name == "tokens_per_second_per_accelerator":
                 plain["low"], plain["high"] = self.interval
+                plain["tuned"] = {
+                    e.stack.name: e.tokens_per_second_per_accelerator for e in self.tuned
+                }
         plain["feasible"] = self.feasible
         plain["memory_headroom"] = self.memory_headroom
         plain["exposed_fraction"] = self.exposed_fraction
+        plain["contention_share"] = self.contention_share
+        plain["communication_share"] = self.communication_share
         plain["waterfall"] = self.waterfall()
         plain["days"] = self.days
         return plain
@@ -276,6 +306,14 @@ def _reason(code: int, memory: dict[str, float], total: float, capacity: float) 
     return f"memory: needs {total / GIB:.1f} GiB of {capacity / GIB:.1f} GiB: {parts} ..."
 
 
+_KNOWN = {
+    "own": "noise of your own runs, and effects of shape and scale",
+    "runs": "effects of team, chip, shape, terms and noise (published runs of sources held out)",
+    "family": "effects of team, mode, chip, shape, terms and noise: its family is known",
+    "nothing": "all effects, over every plausible stack: no software was named",
+}
+
+
 def _provenance(many: Estimates) -> dict[str, str]:
     """Where each part's numbers came from, in words."""
     chip, stack, cluster = many.chip, many.stack, many.cluster
@@ -286,8 +324,8 @@ def _provenance(many: Estimates) -> dict[str, str]:
         "software constants": f"stack {stack.name}: {stack.fitted_on}",
         "collectives": "NCCL tuner model (v2.30.7 constants), fabric "
         f"{cluster.fabric.name}: {cluster.fabric.source}",
-        "interval": f"residuals of stack {stack.name}"
-        + ("" if chip.calibrated else ", widened for an uncalibrated chip"),
+        "interval": _KNOWN[knowledge_of(stack, stated=not many.others)]
+        + ("" if chip.calibrated else ", and of an uncalibrated chip"),
         "power": "activity model between idle and cap",
         "price": "catalog" if cluster.usd_per_hour is not None else "not known",
     }
@@ -304,6 +342,9 @@ def _warnings(many: Estimates) -> tuple[str, ...]:
             f"larger than any run behind stack {many.stack.name} ({many.stack.largest_run} "
             "GPUs): the interval is widened"
         )
-    if many.stack.name.startswith("generic"):
-        found.append(f"stack {many.stack.name} speaks for software the catalog does not know")
+    stated = decode("compiled", float(np.ravel(many.strategies.compiled)[0]))
+    if stated not in (None, many.stack.compiled):
+        has = "compiled" if many.stack.compiled else "eager"
+        says = "compiled" if stated else "eager"
+        found.append(f"the strategy says {says}, but stack {many.stack.name} is {has}")
     return tuple(found)

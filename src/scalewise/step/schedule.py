@@ -46,6 +46,8 @@ class MicrobatchLatency:
     """LM head and loss, if they are on the slowest stage."""
     lead: Num
     """By how much the next slowest stage is faster, where the head makes the difference."""
+    once: Num = 0.0
+    """By how much reductions that are done once slow its backward on the other stages."""
 
     @property
     def total(self) -> Num:
@@ -75,22 +77,28 @@ def microbatch_latency(
     """
     pp, more = case.split.pp, case.shape.layers - case.split.pp
     near, own_near = np.minimum(more, pp), np.minimum(stage.others, 1.0)
-    roots = traffic.root_all_gather + traffic.first_all_gather
+    # The first micro-batch waits for what is gathered once per step.
+    often = case.habits.gathers(case.split)
+    gather = traffic.all_gather / often
+    roots = (traffic.root_all_gather + traffic.first_all_gather) / often
     # Reductions that hold up the next pass fill the cool-down like the wgrads before them.
     held = np.where(case.split.zero_bubble & ~block.free, stage.tail, 0.0)
+    waits = case.split.shards_gradients & ~case.habits.reduces_each(case.split)
+    slower = (more - near - (stage.others - own_near)) * (block.path_inner - block.backward_alone)
+    slower = slower + (near - own_near) * (block.path_near - block.backward_alone)
     return MicrobatchLatency(
-        forward=more * block.forward
-        + pp * (block.forward_alone + traffic.all_gather)
+        forward=more * block.first_forward
+        + pp * (block.forward_alone + gather)
         + roots
         + HEAD_FORWARD * head,
         backward=(more - near) * block.path_inner
         + near * block.path_near
         + pp * block.path_last
         + (1.0 - HEAD_FORWARD) * head,
-        own_forward=stage.others * block.forward
+        own_forward=stage.others * block.first_forward
         + stage.one * block.forward_alone
-        + traffic.all_gather
-        + stage.root_all_gather
+        + gather
+        + stage.root_all_gather / often
         + HEAD_FORWARD * stage.head,
         own_backward=(stage.others - own_near) * block.path_inner
         + own_near * block.path_near
@@ -98,6 +106,7 @@ def microbatch_latency(
         + (1.0 - HEAD_FORWARD) * stage.head,
         wgrad=stage.others * block.wgrad + stage.one * block.wgrad_alone + held,
         head=stage.head,
+        once=np.where(waits & ~case.split.zero_bubble, np.maximum(slower, 0.0), 0.0),
         lead=stage.lead,
     )
 
@@ -168,6 +177,8 @@ def bubble_seconds(case: Case, latency: MicrobatchLatency, slowest: Num) -> Num:
     if some(split.interleaved):
         few = physics.bubble_of_few(latency.total, pp, chunks, n)
         bubble = bubble + np.where(split.zb_v, 0.0, few)
+        # The last micro-batch leaves the chunks one after the other.
+        bubble = bubble + (1.0 - 1.0 / chunks) * latency.once
     result: Num = np.where(split.pipelined, bubble, 0.0)
     return result
 
@@ -228,6 +239,10 @@ def derive_bubble(o: Origin) -> Derivation:
         formula += " + (1 - 1 / v) * (p - n) / p * A"
         known = {letter.name for letter in letters}
         letters += [each for each in (total, stages, o.n, chunks) if each.name not in known]
+    once = scalar(latency.once)
+    if split.interleaved[0] and once > 0.0:
+        formula += " + (1 - 1 / v) * E"
+        letters.append(Letter("E", once, "reductions of the last micro-batch elsewhere", "s"))
     waiting = scalar(o.step.sends.waiting)
     if waiting > 0.0:
         formula += " + Z"

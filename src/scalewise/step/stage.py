@@ -43,6 +43,8 @@ class Stage:
     """Exposed reduction of the last layer, mean over micro-batches."""
     tail_root: Num
     """The same for what no layer holds."""
+    tail_across: Num
+    """Exposed all-reduce of the last layer between replicas, mean over micro-batches."""
     tail_late: Num
     """Reductions that outlast the passes of a zero-bubble schedule, per micro-batch."""
     tail_slowed: Num
@@ -55,7 +57,7 @@ class Stage:
     @lazy
     def tail(self) -> Num:
         """Exposed reductions that follow a pass: the next stage does not wait for them."""
-        return self.tail_layer + self.tail_root + self.tail_late
+        return self.tail_layer + self.tail_root + self.tail_across + self.tail_late
 
     @property
     def seconds(self) -> Num:
@@ -99,6 +101,7 @@ def slowest_stage(case: Case, block: Block, traffic: LayerTraffic, head: Num) ->
         root_reduce=reduce,
         tail_layer=tail_layer,
         tail_root=tail_root,
+        tail_across=data_parallel.exposed_last_all_reduce(case, traffic),
         tail_late=case.zeros,
         tail_slowed=slowed,
         passes=others * both + one * alone,

@@ -60,8 +60,7 @@ def layer_seconds(case: Case) -> tuple[Num, Num]:
     forward = np.where(split.sequence_parallel, both, 2.0 * reduce)
     inputs = np.where(case.habits.keeps_sp_all_gather, 0.0, 2.0 * gather)
     backward = np.where(split.sequence_parallel, both + inputs, 2.0 * reduce)
-    repeated = np.where(split.recomputes_all, forward, 0.0)
-    return forward, backward + repeated
+    return forward, backward + split.recompute_blocks * forward
 
 
 def exposed_fraction(split: Split, habits: Habits) -> Num:
@@ -74,7 +73,8 @@ def derive(o: Origin) -> Derivation:
     """Return how exposed tensor-parallel communication of a step comes about."""
     split, links, layer = o.case.split, o.case.links, o.step.layer
     bytes_, group = scalar(message_bytes(o.case)), tensor_group(split)
-    repeats = " + Cf" if split.recomputes_all[0] else ""
+    blocks = scalar(split.recompute_blocks)
+    repeats = "" if not blocks else " + Cf" if blocks == 1.0 else " + r * Cf"
     calls: tuple[Letter, ...]
     if split.sequence_parallel[0]:
         gather = derive_ring("all-gather", bytes_, group, links)
@@ -97,7 +97,11 @@ def derive(o: Origin) -> Derivation:
         key="Cb",
         label="collectives of a layer, backward",
         formula=formulas[1],
-        letters=(*calls, all_forward) if repeats else calls,
+        letters=(
+            *calls,
+            *((all_forward,) if blocks else ()),
+            *((Letter("r", blocks, "fraction of blocks recomputed"),) if 0 < blocks < 1 else ()),
+        ),
     )
     return Derivation(
         key="tensor_parallel",

@@ -112,7 +112,8 @@ def comm_time(case: Case, step: Step) -> CommTime:
     """Return all communication of one rank in a step, seconds."""
     n, stage, layer, traffic = case.split.num_microbatches, step.stage, step.layer, step.traffic
     every = n * stage.layers
-    ends = traffic.all_gather + traffic.reduce + stage.root_all_gather + stage.root_reduce
+    ends = traffic.all_gather + traffic.reduce + traffic.across
+    ends = ends + stage.root_all_gather + stage.root_reduce
     beside = n * stage.others * (traffic.all_gather + traffic.backward)
     return CommTime(
         tensor_parallel=every * (layer.tp_forward + layer.tp_backward),

@@ -93,7 +93,7 @@ def split_backward(case: Case, layer: Layer, traffic: LayerTraffic) -> SplitBack
     wgrad = wgrad_alone + often * (wgrad_slowed + reduces)
     slowed, reduces = dgrad_slowed + often * wgrad_slowed, often * reduces
     exposed = gathers + reduces
-    free = (np.asarray(traffic.all_gather) <= 0.0) & case.habits.reduce_every_micro_step
+    free = (np.asarray(traffic.all_gather) <= 0.0) & case.habits.reduces_each(case.split)
     if some(free):
         alone = layer.forward + dgrad_alone + wgrad_alone
         all_slowed, left = overlapped(case, alone, traffic.reduce, none)
@@ -149,7 +149,7 @@ def derive_backward(o: Origin) -> tuple[Derivation, Derivation]:
     dgrad, wgrad = (scalar(each) for each in passes(layer))
     again, reduce = scalar(traffic.backward_all_gather), scalar(traffic.reduce)
     beside = bool(split.overlap_dp[0])
-    if bool(habits.reduce_every_micro_step[0]) and scalar(traffic.all_gather) <= 0.0:
+    if bool(habits.reduces_each(split)[0]) and scalar(traffic.all_gather) <= 0.0:
         # Without all-gathers, reductions overlap all passes of a micro-batch.
         everything = scalar(layer.forward) + dgrad + wgrad
         return derive_overlap("all passes", everything, reduce, contention, overlaps=beside)
