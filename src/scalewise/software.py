@@ -4,7 +4,8 @@
     choose_stack(None, cluster, fully_sharded=True).reason      # why it was chosen
 
 Fully sharded training is PyTorch's, tensor and pipeline parallelism Megatron's, TPUs run MaxText:
-what people use is assumed where nothing is said, and the answer then covers what else is plausible.
+what people use is assumed where nothing is said, as they get it without tuning, and the answer then
+covers what the tuned software of the same family reaches.
 """
 
 from __future__ import annotations
@@ -13,21 +14,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from scalewise.catalog import knows, names
 from scalewise.errors import InputError, did_you_mean, is_like
-from scalewise.stack import Stack, load_stack, stack_for
+from scalewise.stack import USUAL, Stack, load_stack, nearest, stack_for
 
 if TYPE_CHECKING:
     from scalewise.cluster import Cluster
 
-SHARDED, MODEL_PARALLEL = "pytorch", "megatron"
-"""Stacks assumed on GPUs: for fully sharded data parallelism, and for everything else."""
-
-BY_KIND = {"tpu": "maxtext-tpu", "other": "neuronx"}
-"""Stacks assumed on other devices: the only ones with published runs."""
-
-PLAUSIBLE = {"gpu": (SHARDED, MODEL_PARALLEL)}
-"""Stacks that an answer covers where none was named, by kind of device."""
+TUNED = {"pytorch": "pytorch-compiled", "megatron-lm": "megatron"}
+"""Stacks of the same family with its tuning (compiled code, recipes of the vendor): the other end
+of an answer where no software was named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +36,7 @@ class Software:
     reason: str | None
     """Why it was chosen, as a phrase; None where it was named and is in the catalog."""
     others: tuple[Stack, ...] = ()
-    """What else is plausible, where none was named."""
+    """What else is plausible, where none was named: the tuned end of the family."""
 
     @property
     def default(self) -> str:
@@ -67,13 +65,13 @@ def choose_stack(
     kind = cluster.accelerator.kind
     if name is None:
         return _assumed(cluster, fully_sharded=fully_sharded, compiled=compiled)
-    found = _named(name, kind, compiled=compiled)
+    found = _named(name, kind, compiled=compiled, fully_sharded=fully_sharded)
     if found.stack.devices not in (kind, "any"):
         usual = _assumed(cluster, fully_sharded=fully_sharded, compiled=None).stack.name
         raise InputError(
             f"--stack {found.stack.name} runs on a {found.stack.devices}, but "
             f"{cluster.accelerator.name} is a {kind}",
-            hint=f"leave it out for {usual}, or use generic-compiled",
+            hint=f"leave it out for {usual}",
             field="stack",
         )
     return found
@@ -85,27 +83,25 @@ def _assumed(cluster: Cluster, *, fully_sharded: bool, compiled: bool | None) ->
     if knows("stacks", cluster.name):
         # A calibrated machine has software of its own name.
         return Software(stack=load_stack(cluster.name), reason="calibrated with this cluster")
-    if compiled is False:
-        return Software(stack=load_stack("generic-eager"), reason="the strategy says eager")
-    if kind in BY_KIND:
-        stack = load_stack(BY_KIND[kind])
+    stack = load_stack(nearest(kind, compiled=compiled, fully_sharded=fully_sharded))
+    if kind in USUAL:
         return Software(stack=stack, reason=f"usual on {cluster.accelerator.name}")
-    chosen = SHARDED if fully_sharded else MODEL_PARALLEL
     reason = "usual for FSDP" if fully_sharded else "usual for TP, PP and ZeRO-1"
-    others = tuple(load_stack(each) for each in PLAUSIBLE[kind] if each != chosen)
-    return Software(stack=load_stack(chosen), reason=reason, others=others)
+    tuned = TUNED.get(stack.name) if compiled is None else None
+    others = (load_stack(tuned),) if tuned else ()
+    return Software(stack=stack, reason=reason, others=others)
 
 
-def _named(name: Stack | str, kind: str, *, compiled: bool | None) -> Software:
-    """The stack of a name: in the catalog, of a framework, or generic."""
+def _named(name: Stack | str, kind: str, *, compiled: bool | None, fully_sharded: bool) -> Software:
+    """The stack of a name: in the catalog, of a framework, or the nearest family."""
     if isinstance(name, Stack):
         return Software(stack=name, reason=None)
     word = name.strip()
     if word.endswith(".toml") or knows("stacks", word):
-        return Software(stack=load_stack(word), reason=None)
+        return Software(stack=_in_mode(load_stack(word), compiled=compiled), reason=None)
     frameworks = framework_names()
+    stack = stack_for(word, device=kind, compiled=compiled, fully_sharded=fully_sharded)
     if word.lower() in frameworks:
-        stack = stack_for(word, device=kind, compiled=compiled)
         return Software(stack=stack, reason=f"speaks for {word}")
     known = (*names("stacks"), *frameworks)
     # A misspelled name is an error; a name like no other is software that no run has shown.
@@ -115,8 +111,15 @@ def _named(name: Stack | str, kind: str, *, compiled: bool | None) -> Software:
             hint=did_you_mean(word, known),
             field="stack",
         )
-    stack = stack_for(word, device=kind, compiled=compiled)
-    return Software(stack=stack, reason=f"the catalog does not know {word}")
+    reason = f"nearest to {word}, which the catalog does not know"
+    return Software(stack=msgspec.structs.replace(stack, stands_in=True), reason=reason)
+
+
+def _in_mode(stack: Stack, *, compiled: bool | None) -> Stack:
+    """The same software, compiled where the strategy says so and the catalog has it."""
+    if compiled and not stack.compiled and stack.name in TUNED:
+        return load_stack(TUNED[stack.name])
+    return stack
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,7 @@
 """Software stack of a run: constants of frameworks, kernels and overlap.
 
     stack = load_stack("megatron")
-    stack_for("nanotron")            # by framework name; unknown ones get a generic stack
+    stack_for("nanotron")            # by framework name; unknown ones get the nearest family
 
 A chip has constants of its own (`Calibration` in chip.py). Everything that differs between
 frameworks on the same chip is here, as a few physical parameters. `scalewise calibrate` writes the
@@ -17,12 +17,18 @@ import msgspec
 
 from scalewise.errors import InputError
 
+AttentionKernel = Literal["flash1", "flash2", "cudnn", "splash", "unfused"]
+
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Named constants of a software stack. Times in seconds, sizes in bytes."""
 
     name: str
     """Name."""
+
+    family: str
+    """What its code descends from: "pytorch" (fully sharded), "megatron" (tensor and pipeline
+    parallel), "xla", "neuron". Software of one family resembles itself more than others."""
 
     frameworks: tuple[str, ...] = ()
     """Framework names (as in the runs table) that this stack covers."""
@@ -42,7 +48,7 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     compiled: bool = False
     """Whether kernels are fused and launched from a graph by default."""
 
-    attention_kernel: Literal["flash1", "flash2", "cudnn", "splash", "unfused"] = "flash2"
+    attention_kernel: AttentionKernel = "flash2"
     """Generation of the attention kernel, a key into the chip's table."""
 
     partition: Literal["even", "flops"] = "even"
@@ -60,11 +66,33 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Whether full recompute stops before the last GEMM of the block, whose output backward does
     not need (as in PyTorch's non-reentrant checkpoint)."""
 
+    selective: Literal["attention", "op", "policy"] = "attention"
+    """What its selective recompute repeats: the attention core (Megatron-LM), every other matmul
+    (torchtitan), or `selective_share` of a layer (XLA's policies)."""
+
+    keeps_quantized: bool = True
+    """Whether GEMM inputs are kept for backward as quantized (Transformer Engine), not in 16 bits
+    (torchao saves them in high precision and casts again)."""
+
     reduce_every_micro_step: bool = True
     """FSDP: reduce-scatter in every micro-batch (True), or once after gradient accumulation."""
 
+    zero2_every_micro_step: bool = False
+    """ZeRO-2: reduce-scatter in every micro-batch, or once after gradient accumulation (False)."""
+
+    pipeline_gathers_once: bool = False
+    """FSDP in a pipeline: parameters of a stage are all-gathered once per step and its gradients
+    reduced once, as torch.distributed.pipelining does; both stay unsharded in between."""
+
+    balanced_ring: bool = True
+    """Whether ring context parallelism gives every rank an equal part of the causal triangle."""
+
     fits: tuple[str, ...] = ()
     """Optional constants that a calibration fits for this stack."""
+
+    declares: tuple[str, ...] = ()
+    """Constants that are properties of the code, read from it or its documentation: a calibration
+    leaves them as they are."""
 
     memory_traffic: float
     """Bytes moved by norms, activations, rotary and casts, relative to the minimum."""
@@ -91,7 +119,10 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Fraction of DDP's gradient all-reduce that can overlap the last backward."""
 
     shard_overlap: float
-    """Fraction of ZeRO-1/2's reduce-scatter and all-gather that can overlap compute."""
+    """Fraction of ZeRO-1's reduce-scatter that can overlap the last backward."""
+
+    update_gather_overlap: float = 0.0
+    """Fraction of ZeRO-1/2's all-gather of updated parameters that can overlap the next forward."""
 
     gradient_bytes: float
     """Bytes moved per unsharded parameter and micro-batch to flatten, cast and add gradients."""
@@ -106,7 +137,8 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Constant per step: loader, clipping, logging."""
 
     selective_share: float = 0.0
-    """Fraction of forward GEMMs that selective recompute repeats (attention is always repeated)."""
+    """Fraction of a layer's forward that a selective policy repeats (attention is always repeated).
+    """
 
     reduce_bytes: float = 4.0
     """Bytes per communicated gradient element."""
@@ -132,9 +164,9 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     activation_factor: float = 1.0
     """Activation bytes kept, relative to the minimum that backward needs."""
 
-    selective_memory: float = 1.0
-    """Fraction of activation bytes that selective recompute keeps on the device (fused attention
-    keeps no scores; XLA policies drop or offload most)."""
+    selective_memory: float = 0.5
+    """Fraction of activation bytes that a selective policy keeps on the device; XLA's drop or
+    offload most."""
 
     logit_memory: float = 8.0
     """Bytes kept per logit at the peak."""
@@ -148,11 +180,21 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     memory_interval: tuple[float, float] = (0.85, 1.15)
     """80% prediction interval of memory, as factors on the prediction."""
 
-    interval: tuple[float, float] = (0.8, 1.25)
-    """80% prediction interval of tokens per second, as factors on the prediction."""
+    runs: int = 0
+    """Published runs behind its constants. Few leave them close to those of its family."""
 
     largest_run: int = 0
     """Accelerators of the largest run it was fitted on; above, the interval widens. 0: none."""
+
+    stands_in: bool = False
+    """Whether it stands for software that no run has shown, with the interval of unknown
+    software."""
+
+    own_runs: int = 0
+    """Runs of the user's own that it was fitted on; they narrow the interval."""
+
+    own_noise: float = 0.0
+    """Standard deviation (log) of these runs around the fit."""
 
     fitted_on: str = "not fitted"
     """Runs it was fitted on: sources, rows, error."""
@@ -179,36 +221,67 @@ def load_stack(name: str) -> Stack:
 
 @lru_cache(maxsize=1024)
 def stack_for(
-    framework: str | None, *, date: str = "", device: str = "gpu", compiled: bool | None = None
+    framework: str | None,
+    *,
+    date: str = "",
+    device: str = "gpu",
+    compiled: bool | None = None,
+    fully_sharded: bool = False,
 ) -> Stack:
-    """Return the stack of a framework.
+    """Return the stack of a framework, or the nearest one to a name that no stack covers.
 
     Args:
         framework: Name given by the user, or None.
         date: Software date, YYYY-MM or longer; empty takes the newest stack, or the last one.
         device: Kind of accelerator: "gpu", "tpu" or "other".
-        compiled: Whether the run was compiled, if stated: selects one of the generic stacks.
+        compiled: Whether the run was compiled, if stated.
+        fully_sharded: Whether it shards parameters: what unknown software is recognized by.
 
     Returns:
-        A stack of the catalog with this framework, date and device; else the generic eager or
-        compiled one, whose interval is wider.
+        A stack of the catalog with this framework, date and device, compiled or eager as stated
+        where there are both; else the family that people use for such a strategy.
     """
-    from scalewise.catalog import names
-
-    wanted = (framework or "").lower()
     speaking = [
         stack
-        for stack in map(load_stack, names("stacks"))
-        if wanted in stack.frameworks and stack.devices in (device, "any")
+        for stack in _stacks()
+        if (framework or "").lower() in stack.frameworks and stack.devices in (device, "any")
     ]
-    for stack in speaking:
-        if (stack.since and date and date < stack.since) or (
-            stack.until and (not date or date >= stack.until)
-        ):
-            continue
-        return stack
-    if speaking and not date:
-        # No stack is that new: the last one of the framework.
-        return speaking[-1]
-    fused = compiled if compiled is not None else device != "gpu"
-    return load_stack("generic-compiled" if fused else "generic-eager")
+    if not speaking:
+        return load_stack(nearest(device, compiled=compiled, fully_sharded=fully_sharded))
+    dated = [stack for stack in speaking if _covers(stack, date)] or speaking[-1:]
+    # Of an era before of any.
+    dated.sort(key=lambda stack: not (stack.since or stack.until))
+    alike = [stack for stack in dated if stack.compiled == bool(compiled)]
+    return dated[0] if compiled is None or not alike else alike[0]
+
+
+def nearest(device: str, *, compiled: bool | None, fully_sharded: bool) -> str:
+    """Return the name of the stack that stands for software nobody has measured.
+
+    Args:
+        device: Kind of accelerator.
+        compiled: Whether the code is compiled, if stated.
+        fully_sharded: Whether parameters are sharded.
+    """
+    if device in USUAL:
+        return USUAL[device]
+    if fully_sharded:
+        return "pytorch-compiled" if compiled else "pytorch"
+    return "nanotron" if compiled is False else "megatron-lm"
+
+
+USUAL = {"tpu": "maxtext-tpu", "other": "neuronx"}
+"""Stacks assumed on devices that are no GPUs: the only ones with published runs."""
+
+
+def _covers(stack: Stack, date: str) -> bool:
+    """Whether a stack is of that date; without a date, whether it is current."""
+    early = bool(stack.since and date and date < stack.since)
+    return not early and not (stack.until and (not date or date >= stack.until))
+
+
+def _stacks() -> list[Stack]:
+    """Every stack of the catalog."""
+    from scalewise.catalog import names
+
+    return [load_stack(name) for name in names("stacks")]

@@ -33,7 +33,7 @@ def test_accelerators_of_an_architecture_agree():
         if chip.gemm_prior is not None:
             stated.setdefault(chip.architecture, set()).add(chip.gemm_prior)
     assert all(len(values) == 1 for values in stated.values())
-    assert len(stated) == 13
+    assert len(stated) == 14
 
 
 @pytest.mark.parametrize(

@@ -76,3 +76,15 @@ def test_too_few_peaks_teach_nothing(nanotron):
     low, high = fit.interval_["nanotron"]
     assert low <= 0.85
     assert high == 1.15
+
+
+def test_rows_that_ran_without_a_peak_bound_the_fit(nanotron):
+    # The same peaks, and rows that need more than their device has by what the peaks say.
+    peaks = [run for run in nanotron if run.number("pp") == 1][:12]
+    largest = max(peaks, key=lambda run: run.memory_bytes)
+    ran = [Run({**largest.row, "memory_gb": "", "accelerator": "a100-sxm-40gb"}, 2)] * 40
+    assert largest.memory_bytes > 45e9
+    fits = [MemoryFit().fit(RunTable.of([*peaks, *more])) for more in ([], ran)]
+    values = [[fit.values_["nanotron", name] for name, *_ in PARAMETERS] for fit in fits]
+    alone, bound = (predict_memory(RunTable.of(ran[:1]), np.log(each))[0] for each in values)
+    assert bound < 0.95 * alone

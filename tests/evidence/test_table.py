@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from scalewise.errors import InputError
-from scalewise.evidence.runs import Run
+from scalewise.evidence.runs import Run, UnsupportedError, read_runs
 from scalewise.evidence.table import RunTable, completed_plan
+from scalewise.evidence.validate import validate
 
 
 def run(**changes):
@@ -70,9 +71,39 @@ def test_select_keeps_rows_together():
         ({"framework": "llm-foundry"}, "llm-foundry"),
         ({"framework": "maxtext"}, "maxtext-gpu"),
         ({"framework": "maxtext", "accelerator": "tpu-v5p"}, "maxtext-tpu"),
-        ({"framework": "mine"}, "generic-eager"),
-        ({"framework": "mine", "accelerator": "tpu-v5p"}, "generic-compiled"),
+        ({"framework": "mine"}, "pytorch"),
+        ({"framework": "mine", "accelerator": "tpu-v5p"}, "maxtext-tpu"),
     ],
 )
 def test_the_stack_follows_framework_date_and_device(cells, stack):
     assert completed_plan(run(**cells))[1].name == stack
+
+
+def test_kinds_of_selective_recompute_are_read_from_notes():
+    for notes, kind in (
+        ("selective AC option: every-2nd-layer; 8-GPU board assumed", "1of2"),
+        ("AC every 3rd layer; step derived", "1of3"),
+        ("selective AC option: op; step derived", "op"),
+        ("step derived", "selective"),
+    ):
+        plan, _ = completed_plan(run(recompute="selective", notes=notes))
+        assert plan.strategy.recompute == kind
+
+
+def test_logits_that_cannot_have_fitted_were_chunked():
+    plan, stack = completed_plan(run(vocab="2000000", micro_batch="4"))
+    assert stack.logit_memory == 0.0
+    assert plan.defaults[-1] == "chunked loss (not stated; nothing else fits)"
+
+
+def test_the_least_sharding_that_fits_is_taken_where_none_is_stated():
+    plan, _ = completed_plan(run(sharding="", layers="64"))
+    assert (plan.strategy.sharding, plan.strategy.dp_shard) == ("zero3", 8)
+    assert plan.defaults[-1] == "sharding zero3 (not stated; the least that fits)"
+    with pytest.raises(UnsupportedError, match="layout not stated"):
+        completed_plan(run(sharding="", layers="320"))
+
+
+def test_every_run_that_ran_fits():
+    found = validate(each for each in read_runs() if each.dense)
+    assert [row.id for row in found.rows if row.status == "infeasible"] == []

@@ -13,14 +13,14 @@ because ten scales of one recipe are not ten independent samples.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scalewise.errors import InputError, require
 from scalewise.evidence.architectures import gemm_prior
-from scalewise.evidence.parameters import CHIP, FABRIC, OPTIONAL, STACK, Parameter
+from scalewise.evidence.parameters import CHIP, COMPLEMENT, FABRIC, OPTIONAL, STACK, Parameter
 from scalewise.step.compose import compose
 from scalewise.step.terms import step_terms
 
@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 Key = tuple[str, str, str]
 """(scope, owner, parameter), for example ("stack", "megatron", "memory_traffic")."""
 
+Kind = tuple[str, str, bool]
+"""Family of a stack, its devices, and whether its code is compiled: what unknown software takes
+after."""
+
+ANY_KIND: Kind = ("", "any", True)
+"""Where no stack is asked for."""
+
 # The same for differences within a weak-scaling sweep, where what is common to all sizes cancels.
 # They carry what the tool is about: how the next accelerator's return diminishes.
 # Chosen among 0.008, 0.012 and 0.016 with the slow-down of MPT-7B from 8 to 512 GPUs in view.
@@ -43,6 +50,9 @@ SWEEP_SCALE = 0.016
 
 # Residual at which the loss turns from square to logarithmic: about the repeatability of runs.
 SCALE = 0.04
+
+UNTIMED = 0.25
+"""Spread of the belief in the GEMM rate of an architecture that nobody has timed."""
 
 _FAMILY = {2.0: "gemm.bf16", 1.0: "gemm.fp8", 0.5: "gemm.fp4"}
 
@@ -80,7 +90,7 @@ class Calibrator:
         self.values_: dict[Key, float] = {}
         self.spread_: dict[Key, float] = {}
         self.on_bounds_: list[Key] = []
-        self.compiled_: dict[str, bool] = {}
+        self.kinds_: dict[str, Kind] = {}
         self.residuals_: Array = np.zeros(0)
 
     def fit(self, table: RunTable, start: dict[Key, float] | None = None) -> Calibrator:
@@ -130,7 +140,8 @@ class Calibrator:
 
         jacobian = _grouped_jacobian(residuals, _dependencies(table, slots, sweeps), low, high)
         # Wide first: a robust loss that starts narrow takes whole regimes for outliers.
-        for scale in (8.0 * self.scale, 2.5 * self.scale, self.scale):
+        widths = (8.0, 2.5, 1.0) if start is None else (2.5, 1.0)
+        for scale in (width * self.scale for width in widths):
             result = optimize.least_squares(
                 residuals,
                 first,
@@ -144,7 +155,7 @@ class Calibrator:
                 ftol=1e-6,
             )
             first = np.clip(result.x, low + 1e-6, high - 1e-6)
-        self.compiled_ = {s.constants_from or s.name: s.compiled for s in table.stacks}
+        self.kinds_ = kinds(table)
         self.values_ = dict(zip(slots.keys, np.exp(result.x).tolist(), strict=True))
         covariance = np.linalg.pinv(result.jac.T @ result.jac)
         deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
@@ -161,12 +172,10 @@ class Calibrator:
         stack does.
         """
         slots = lay_out(table)
-        kinds = {
-            ("stack", stack.constants_from or stack.name): stack.compiled for stack in table.stacks
-        }
+        known = kinds(table)
         vector = np.array(
             [
-                self.value(key, parameter, compiled=kinds.get(key[:2], True), prior=prior)
+                self.value(key, parameter, kind=known.get(key[1], ANY_KIND), prior=prior)
                 for key, parameter, prior in zip(
                     slots.keys, slots.parameters, slots.priors, strict=True
                 )
@@ -175,19 +184,17 @@ class Calibrator:
         return predict_rows(table, slots, vector)
 
     def value(
-        self, key: Key, parameter: Parameter, *, compiled: bool, prior: float | None = None
+        self, key: Key, parameter: Parameter, *, kind: Kind, prior: float | None = None
     ) -> float:
         """The learned value; for an owner never seen, the mean of its kind and of the prior.
 
-        The mean is geometric, over the stacks that are eager or compiled alike, with the prior as
-        one more value: the constants of unknown software.
+        The mean is geometric, over the stacks of the same family that are eager or compiled alike,
+        with the prior as one more value: the constants of unknown software.
         """
         if key in self.values_:
             return self.values_[key]
         if prior is None:
-            eager = parameter.eager is not None and not compiled
-            prior = parameter.eager if eager else parameter.prior
-        assert prior is not None
+            prior = parameter.belief(kind[0], compiled=kind[2])
         if key[0] == "chip" and key[2] == "gemm.bf16":
             return gemm_prior(key[1], prior)
         if key[0] != "stack":
@@ -195,7 +202,7 @@ class Calibrator:
         alike = [
             value
             for (scope, owner, name), value in self.values_.items()
-            if scope == "stack" and name == key[2] and self.compiled_.get(owner) == compiled
+            if scope == "stack" and name == key[2] and self.kinds_.get(owner) == kind
         ]
         return float(np.exp(np.mean(np.log([prior, *alike]))))
 
@@ -203,6 +210,16 @@ class Calibrator:
     def optional() -> tuple[Parameter, ...]:
         """Parameters that only stacks which list them have."""
         return OPTIONAL
+
+
+def kinds(table: RunTable) -> dict[str, Kind]:
+    """The kind of every owner of constants."""
+    return {s.constants_from or s.name: kind_of(s) for s in table.stacks}
+
+
+def kind_of(stack: Stack) -> Kind:
+    """The kind of one stack."""
+    return stack.family, stack.devices, stack.compiled
 
 
 def _dependencies(table: RunTable, slots: Slots, sweeps: list[Index]) -> Mask:
@@ -263,7 +280,8 @@ def configuration(run: Run, plan: Plan, stack: Stack) -> tuple[object, ...]:
     return (
         run.source, run.framework, stack.name, plan.model.name,
         plan.cluster.accelerator.name, w.precision, w.seq_len, s.tp, s.pp, s.cp,
-        s.virtual_stages, s.micro_batch, s.recompute, s.sharding, s.microbatches_of(w),
+        s.virtual_stages, s.micro_batch, s.recompute, s.sharding, s.dp_replicate > 1,
+        s.reshard_after_forward, s.reduce_precision, s.microbatches_of(w),
     )  # fmt: skip
 
 
@@ -293,10 +311,8 @@ def lay_out(table: RunTable) -> Slots:
             owner = owners[row]
             if owner is not None:
                 parameter = parameters[row]
-                prior = parameter.prior
-                eager = not table.stacks[row].compiled
-                if parameter.eager is not None and eager:
-                    prior = parameter.eager
+                stack = table.stacks[row]
+                prior = parameter.belief(stack.family, compiled=stack.compiled)
                 if priors is not None and priors[row] > 0.0:
                     prior = priors[row]
                 column[row] = slots.index((scope, owner, parameter.name), parameter, prior)
@@ -306,15 +322,22 @@ def lay_out(table: RunTable) -> Slots:
     by_name = {parameter.name: parameter for parameter in CHIP}
     families = [by_name[_FAMILY[float(b)]] for b in table.case.rates.matmul_bytes]
     wide = by_name["gemm.bf16"]
-    believed = [gemm_prior(str(chip), wide.prior) for chip in chips]
-    put("rate16", "chip", chips, [wide] * len(table), believed)
+    believed = [gemm_prior(str(chip), 0.0) for chip in chips]
+    # Where no one has timed GEMMs of an architecture, ten boards of others say 0.51 to 0.97.
+    unknown = replace(wide, spread=UNTIMED)
+    put("rate16", "chip", chips, [wide if known else unknown for known in believed], believed)
     narrow = [
         None if family is wide else chip for family, chip in zip(families, chips, strict=True)
     ]
     put("rate", "chip", narrow, families)
     stacks: list[str | None] = [stack.constants_from or stack.name for stack in table.stacks]
     for parameter in STACK:
-        put(parameter.name, "stack", stacks, [parameter] * len(table))
+        field = COMPLEMENT.get(parameter.name, parameter.name)
+        fitted = [
+            None if field in stack.declares else owner
+            for owner, stack in zip(stacks, table.stacks, strict=True)
+        ]
+        put(parameter.name, "stack", fitted, [parameter] * len(table))
     for parameter in OPTIONAL:
         listed = [
             owner if parameter.name in stack.fits else None
@@ -356,8 +379,8 @@ def with_constants(case: Case, slots: Slots, vector: Array) -> Case:
     one = np.ones(len(case))
     rates, links, habits = case.rates, case.links, case.habits
     return case.changed(
-        gemm=rates.gemm * read("rate16", one) * read("rate", one),
-        gemm16=rates.gemm16 * read("rate16", one),
+        gemm=rates.gemm * read("gemm", one) * read("rate16", one) * read("rate", one),
+        gemm16=rates.gemm16 * read("gemm", one) * read("rate16", one),
         attention_forward=rates.attention_forward * read("attention_forward", one),
         attention_backward=rates.attention_backward * read("attention_backward", one),
         memory_traffic=read("memory_traffic", habits.memory_traffic),
@@ -366,6 +389,7 @@ def with_constants(case: Case, slots: Slots, vector: Array) -> Case:
         tp_overlap=1.0 - read("tp_exposed", 1.0 - habits.tp_overlap),
         dp_overlap=1.0 - read("dp_exposed", 1.0 - habits.dp_overlap),
         shard_overlap=1.0 - read("shard_exposed", 1.0 - habits.shard_overlap),
+        update_gather_overlap=1.0 - read("update_exposed", 1.0 - habits.update_gather_overlap),
         gradient_bytes=read("gradient_bytes", habits.gradient_bytes),
         logit_bytes=read("logit_bytes", habits.logit_bytes),
         optimizer_bytes=read("optimizer_bytes", habits.optimizer_bytes),
@@ -377,7 +401,6 @@ def with_constants(case: Case, slots: Slots, vector: Array) -> Case:
         ring_step_seconds=read("ring_step_seconds", np.asarray(links.ring_step_seconds)),
         congestion=read("congestion", np.asarray(links.congestion)),
         rail_scaling=read("rail_scaling", np.asarray(links.rail_scaling)),
-        latency_factor=read("latency_factor", np.asarray(links.latency_factor)),
     )
 
 

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scalewise.evidence.sweeps import SWEEP_SIZE, pick_of
 from scalewise.evidence.table import completed_plan
-from scalewise.evidence.validate import SWEEP_SIZE, pick_of
-from scalewise.step.estimate import NEAR_TIE, estimate
+from scalewise.ranges import tie_width
+from scalewise.step.estimate import estimate
 
 if TYPE_CHECKING:
     from scalewise.evidence.runs import Run
@@ -196,7 +197,7 @@ def suspects(
         One suspect per term that can do it, the smallest factor (up or down) first.
     """
     measured = np.array([_rate(row) for row in group])
-    # The order in which `pick_of` prefers near-ties.
+    # The order in which `pick_of` prefers ties.
     preference = sorted(range(len(group)), key=lambda place: group[place].simplicity)
     rank = np.empty(len(group))
     rank[preference] = np.arange(len(group))
@@ -223,5 +224,5 @@ def suspects(
 
 def _picked(rate: Array, rank: Array) -> int:
     """The place of what `pick_of` would take at these predicted rates."""
-    near = rate >= (1.0 - NEAR_TIE) * rate.max()
+    near = rate >= (1.0 - tie_width()) * rate.max()
     return int(np.argmin(np.where(near, rank, np.inf)))

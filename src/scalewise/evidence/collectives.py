@@ -27,7 +27,7 @@ from scalewise.evidence.parameters import Parameter, Scope
 from scalewise.evidence.robust import Key, RobustFit, shared_weights, sort_rows
 from scalewise.numeric import Array
 from scalewise.physics import collectives as physics
-from scalewise.physics.links import Links, Placement
+from scalewise.physics.links import Links, Placement, ll_ceilings
 
 Op = Literal["all_reduce", "all_gather", "reduce_scatter", "sendrecv"]
 Algorithm = Literal["auto", "ring", "tree", "sharp"]
@@ -225,7 +225,9 @@ def predict_collectives(
     ]
     indices = {name: float(index) for index, name in enumerate(physics.PROTOCOLS)}
     forced = {name: indices[protocol] for name, protocol in (protocols or {}).items()}
+    ceilings = [ll_ceilings(row.architecture, "unknown") for row in rows]
     links = Links(
+        **{name: np.array([each[name] for each in ceilings]) for name in ceilings[0]},
         scale_up=numbers("scale_up") * reached,
         scale_out=numbers("nic_rate") * arrives,
         hop_seconds=fabric("hop_seconds"),

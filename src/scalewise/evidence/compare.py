@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from scalewise.cluster import Cluster
 from scalewise.errors import InputError, ScalewiseError
+from scalewise.ranges import level_range, with_own_runs
 from scalewise.records.files import Record
 from scalewise.records.job import TrainJob, job_of
 from scalewise.records.metrics import by_job, quantile, summarize
@@ -90,6 +92,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Likewise."""
     rows: list[Row]
     """In the order they were measured."""
+    interval: tuple[float, float] = (1.0, 1.0)
+    """80% prediction interval of the last job, as factors."""
+    calibrated: tuple[float, float] | None = None
+    """The same after a calibration on these jobs; None if they are behind the stack already."""
     skipped: list[str] = []
     """A sentence for each job that could not be predicted."""
 
@@ -159,7 +165,17 @@ def compare(
         rows.append(_row(job, launches, used))
     if not rows or used is None:
         raise InputError(f"none of {len(groups)} jobs can be predicted: {skipped[0]}")
-    return Comparison(cluster=used.cluster.name, stack=used.stack.name, rows=rows, skipped=skipped)
+    basis = used.basis
+    off = [float(np.log(row.predicted / row.measured)) for row in rows]
+    own = None if basis.own_runs else level_range(with_own_runs(basis, off))
+    return Comparison(
+        cluster=used.cluster.name,
+        stack=used.stack.name,
+        rows=rows,
+        interval=level_range(basis),
+        calibrated=own,
+        skipped=skipped,
+    )
 
 
 def predict(

@@ -1,6 +1,6 @@
 """Catalog files of a calibration, with what each constant was fitted on.
 
-    write_catalog(fit, memory, table, intervals, folder)
+    write_catalog(fit, memory, table, folder, links)
 
 Stack files keep their facts (frameworks, kernel, partition) and get new constants. Chip files keep
 their kernel tables and get new GEMM efficiencies. Fabric files get the constants of their family.
@@ -19,7 +19,8 @@ import numpy as np
 
 from scalewise.catalog import find, load_fabric, names
 from scalewise.chip import Calibration, load_chip
-from scalewise.evidence.parameters import CHIP, FABRIC, STACK
+from scalewise.evidence.calibrate import ANY_KIND, kind_of
+from scalewise.evidence.parameters import CHIP, COMPLEMENT, FABRIC, STACK
 from scalewise.fields import field_docs
 from scalewise.stack import Stack, load_stack
 
@@ -29,13 +30,7 @@ if TYPE_CHECKING:
     from scalewise.evidence.calibrate import Calibrator, Key
     from scalewise.evidence.memory_fit import MemoryFit
     from scalewise.evidence.table import RunTable
-
-# Constants that are stored as their complement.
-_COMPLEMENT = {
-    "tp_exposed": "tp_overlap",
-    "dp_exposed": "dp_overlap",
-    "shard_exposed": "shard_overlap",
-}
+    from scalewise.ranges import Effects
 
 # Beyond this spread (the prior's own) a constant is its prior, not a result.
 _UNDETERMINED = 0.9
@@ -63,7 +58,11 @@ def struct_toml(struct: msgspec.Struct, notes: Mapping[str, str]) -> str:
     docs, lines, tables = field_docs(type(struct)), [], []
     for field in msgspec.structs.fields(struct):
         value = getattr(struct, field.name)
-        if value is None or (field.default is not msgspec.NODEFAULT and value == field.default):
+        if (
+            value is None
+            or value == {}
+            or (field.default is not msgspec.NODEFAULT and value == field.default)
+        ):
             continue
         if field.name == "name":
             continue
@@ -97,19 +96,20 @@ def fitted_stack(
     fit: Calibrator,
     memory: MemoryFit,
     *,
-    interval: tuple[float, float],
     fitted_on: str,
 ) -> tuple[Stack, dict[str, str]]:
     """A stack with the constants of a fit, and a remark for each of them."""
     owner = template.constants_from or template.name
-    changes: dict[str, Any] = {"interval": interval, "fitted_on": fitted_on}
+    changes: dict[str, Any] = {"fitted_on": fitted_on}
     notes: dict[str, str] = {}
     optional = {p.name: p for p in fit.optional()}
     bounds: list[str] = []
     for parameter in [*STACK, *(optional[name] for name in template.fits)]:
+        field = COMPLEMENT.get(parameter.name, parameter.name)
+        if field in template.declares:
+            continue
         key = ("stack", owner, parameter.name)
-        value = fit.value(key, parameter, compiled=template.compiled)
-        field = _COMPLEMENT.get(parameter.name, parameter.name)
+        value = fit.value(key, parameter, kind=kind_of(template))
         changes[field] = round_to(1.0 - value if field != parameter.name else value)
         notes[field] = _note(fit, key, parameter.spread)
         if key in fit.on_bounds_:
@@ -143,7 +143,7 @@ def fitted_chip(
     for parameter in CHIP:
         key = ("chip", architecture, parameter.name)
         family = parameter.name.removeprefix("gemm.")
-        share = fit.value(key, parameter, compiled=True)
+        share = fit.value(key, parameter, kind=ANY_KIND)
         # Narrow precisions are fitted relative to the 16-bit share.
         gemm[family] = round_to(share if family == "bf16" else share * gemm["bf16"])
         notes[parameter.name] = f"  #{_note(fit, key, parameter.spread)}"
@@ -154,7 +154,6 @@ def fitted_chip(
             calibrated=True,
             gemm=gemm,
             link_efficiency=round_to(links.get(link, chip.link_efficiency), 3),
-            interval=(1.0, 1.0),
             fitted_on=fitted_on,
         ),
         notes,
@@ -165,7 +164,6 @@ def write_catalog(
     fit: Calibrator,
     memory: MemoryFit,
     table: RunTable,
-    intervals: Mapping[str, tuple[float, float]],
     folder: Path,
     links: Mapping[Key, float],
 ) -> list[Path]:
@@ -175,7 +173,6 @@ def write_catalog(
         fit: Constants of time.
         memory: Constants of memory.
         table: The runs they were fitted on.
-        intervals: 80 % interval of throughput by stack, as factors.
         folder: A catalog folder; sub-folders are made.
         links: Link efficiencies by chip, learned from collective timings.
 
@@ -196,18 +193,15 @@ def write_catalog(
     for name in names("stacks"):
         template = load_stack(name)
         mine = np.array([owner == (template.constants_from or name) for owner in owners])
-        if not mine.any() and not template.name.startswith("generic"):
+        if not mine.any():
             # Nothing was learned about it: what others taught must not overwrite it.
             continue
         seen = _seen(table, mine, fit)
-        if not mine.any():
-            seen = "geometric mean of the fitted stacks of its kind and of the priors"
         sizes = table.case.split.gpus[mine]
         stack, notes = fitted_stack(
-            msgspec.structs.replace(template, largest_run=int(sizes.max()) if len(sizes) else 0),
+            msgspec.structs.replace(template, runs=len(sizes), largest_run=int(sizes.max())),
             fit,
             memory,
-            interval=intervals.get(name, template.interval),
             fitted_on=seen,
         )
         put("stacks", name, struct_toml(stack, notes))
@@ -228,6 +222,14 @@ def write_catalog(
             text = struct_toml(msgspec.structs.replace(fabric, **changes), notes)
             put("fabrics", name, _aliases("fabrics", name) + text)
     return written
+
+
+def write_ranges(effects: Effects, folder: Path) -> Path:
+    """Write the effects behind intervals into a catalog folder."""
+    path = folder / "ranges.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(struct_toml(effects, {}), encoding="utf-8")
+    return path
 
 
 def _aliases(kind: str, name: str) -> str:

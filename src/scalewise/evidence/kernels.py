@@ -28,9 +28,6 @@ from scalewise.physics.compute import KERNEL_SECONDS, attention_seconds, gemm_se
 
 SHIPPED = Path(__file__).parent.parent / "catalog" / "runs" / "kernels.csv"
 
-# Not in the catalog, but with the die of a chip that is (H800: H100 with fewer NVLinks).
-SAME_CHIP = {"h800-sxm-80gb": "h100-sxm-80gb"}
-
 Kind = Literal["gemm", "search", "attention", "stream"]
 GENERATIONS = {"flash_attention_2": "flash2", "cudnn_attention": "cudnn"}
 _KINDS: dict[str, Kind] = {"gemm": "gemm", "gemm_deepgemm": "gemm", "mamf_matmul": "search"}
@@ -139,7 +136,7 @@ def _kernel(cells: Mapping[str, str]) -> Kernel | str:
     if kind is None:
         return "kernel not modeled"
     try:
-        chip = load_accelerator(SAME_CHIP.get(name, name))
+        chip = load_accelerator(name)
     except InputError:
         return "accelerator not in the catalog"
     precision = PRECISIONS.get(cells.get("dtype", "bf16"), "")

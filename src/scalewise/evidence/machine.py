@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from scalewise.chip import UNCALIBRATED, Calibration
+from scalewise.chip import Calibration
 from scalewise.cluster import Accelerator, Cluster, Fabric
 from scalewise.errors import InputError
 from scalewise.evidence.machine_kernels import KernelRates, Residual
@@ -30,6 +30,7 @@ from scalewise.evidence.machine_rows import MachineData, Step
 from scalewise.evidence.parameters import Parameter
 from scalewise.evidence.robust import Key, learn
 from scalewise.numeric import Array
+from scalewise.ranges import Basis, knowledge_of, level_range, parts_of
 from scalewise.records.job import TrainJob
 from scalewise.stack import Stack
 from scalewise.step.compose import compose
@@ -46,9 +47,6 @@ MIN_SIGMA = 0.05
 
 WORST = 0.5
 """Median residual (log) from which timings do not follow the model at all."""
-
-# Standard normal quantile of an 80 % interval.
-Z80 = 1.2816
 
 WIRE_SHARE = 0.3
 """Share of a step on several devices that communication may be: how much the residuals of links
@@ -147,12 +145,14 @@ class MachineFit:
         sigma = self._fit_steps(data.steps) if data.steps and data.kernels else None
         if sigma is None:
             self.notes_.append(
-                "no step on one device was measured: the interval is that of an uncalibrated chip"
+                "no step on one device was measured: the interval is that of unknown software"
             )
-            self.interval_ = UNCALIBRATED.interval
+            self.stack_ = msgspec.structs.replace(self.stack_, largest_run=0)
         else:
-            self.interval_ = (float(np.exp(-Z80 * sigma)), float(np.exp(Z80 * sigma)))
-        self.stack_ = msgspec.structs.replace(self.stack_, interval=_rounded(self.interval_))
+            self.stack_ = msgspec.structs.replace(
+                self.stack_, own_runs=len(data.steps), own_noise=round(sigma, 4)
+            )
+        self.interval_ = interval_of(self.stack_)
         return self
 
     def predict(self, jobs: Sequence[TrainJob]) -> Array:
@@ -299,5 +299,14 @@ def _refuse_nonsense(what: str, residuals: Sequence[Residual]) -> None:
         )
 
 
-def _rounded(interval: tuple[float, float]) -> tuple[float, float]:
-    return round(interval[0], 3), round(interval[1], 3)
+def interval_of(stack: Stack) -> tuple[float, float]:
+    """Return the 80% interval of a step like those that were measured, which compute only."""
+    low, high = level_range(
+        Basis(
+            rate=1.0, parts=parts_of({"gemm": 1.0}, 1.0), software=stack.name, family="",
+            chip="", accelerators=1, beyond=0.0, parameters=1.0, seq_len=1, tokens=1.0,
+            knowledge=knowledge_of(stack, stated=True), own_runs=stack.own_runs,
+            own_noise=stack.own_noise if stack.own_runs else 0.0,
+        )
+    )  # fmt: skip
+    return round(low, 3), round(high, 3)

@@ -11,6 +11,7 @@ catalog's value and is listed in the notes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ import msgspec
 from scalewise.catalog import load_accelerator, load_fabric
 from scalewise.chip import UNCALIBRATED, Calibration, load_chip
 from scalewise.cluster import Accelerator, Cluster, Fabric
+from scalewise.evidence.machine_kernels import predict_row
 from scalewise.evidence.machine_rows import MachineData
 from scalewise.stack import Stack, load_stack
 
@@ -103,10 +105,16 @@ def _shares(learned: Learned, accelerator: Accelerator) -> Calibration:
     changes: dict[str, Any] = {
         "gemm": {**base.gemm, "bf16": min(rates["gemm_flops"] / peak, 1.0)},
         "memory_efficiency": min(rates["memory_rate"] / accelerator.memory_bandwidth, 1.0),
-        "interval": (1.0, 1.0),
         "calibrated": True,
         "gemm_fill": rates.get("gemm_fill", base.gemm_fill),
+        "gemm_shapes": tuple(
+            (*(float(row[side]) for side in "mnk"), _ratio(learned, row))
+            for row in learned.data.kernels
+            if row["kernel"] == "gemm"
+        ),
         "fitted_on": learned.fitted_on,
+        "fitted_watts": accelerator.tdp_watts,
+        "fitted_peak": peak,
     }
     if "attention_forward_flops" in rates:
         pair = (
@@ -118,6 +126,12 @@ def _shares(learned: Learned, accelerator: Accelerator) -> Calibration:
         share = learned.links["scale_up_rate"] / accelerator.scale_up_bandwidth
         changes["link_efficiency"] = min(share, 1.0)
     return msgspec.structs.replace(base, **changes)
+
+
+def _ratio(learned: Learned, row: Mapping[str, Any]) -> float:
+    """Measured over predicted time of a kernel."""
+    predicted = predict_row(row, learned.rates, learned.units)
+    return round(float(row["time_us"]) * 1e-6 / predicted, 4)
 
 
 def _wire(learned: Learned, name: str) -> float:
@@ -177,9 +191,11 @@ def cluster_of(learned: Learned, accelerator: Accelerator) -> tuple[Fabric, Clus
 def stack_of(learned: Learned) -> Stack:
     """The software: eager PyTorch, as `scalewise measure train` runs it."""
     rates, data = learned.rates, learned.data
-    base = load_stack("generic-eager")
+    base = load_stack("pytorch")
     if not rates:
-        return msgspec.structs.replace(base, name=learned.name, fitted_on="generic eager stack")
+        return msgspec.structs.replace(
+            base, name=learned.name, fitted_on="constants of eager PyTorch"
+        )
     hidden = learned.overlap if learned.overlap is not None else 0.0
     on_cpu = data.kind == "cpu"
     changes: dict[str, Any] = {
@@ -193,6 +209,7 @@ def stack_of(learned: Learned) -> Stack:
         "gemm": 1.0,
         "dp_overlap": hidden,
         "shard_overlap": hidden,
+        "update_gather_overlap": hidden,
         "contention": 1.0 - hidden,
         "tp_overlap": 0.0,
         "gradient_bytes": 0.0,
@@ -202,7 +219,6 @@ def stack_of(learned: Learned) -> Stack:
         # On a CPU the host is the device: its launches are in the kernels' times.
         "host_layer_seconds": 0.0 if on_cpu else base.host_layer_seconds,
         "largest_run": data.ranks,
-        "interval": (1.0, 1.0),
         "fitted_on": learned.fitted_on,
         "undetermined": (),
     }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # (name, prior, spread of its logarithm, low, high). Gradients: 2 (bf16) to 6 (fp32 + bf16) bytes;
 # activations over the least: 1 (fused) to 2 (eager); logits: 4 to 16 bytes; the rest small.
 PARAMETERS = (
-    ("gradient_memory", 4.5, 0.3, 2.0, 10.0),
+    ("gradient_memory", 4.5, 0.3, 2.0, 6.0),
     ("activation_factor", 1.3, 0.3, 0.7, 3.0),
     ("logit_memory", 8.0, 0.4, 2.0, 24.0),
     ("workspace_bytes", 0.8e9, 0.7, 1e8, 6e9),
@@ -31,7 +31,11 @@ PARAMETERS = (
 SCALE = 0.08
 """Residual at which rows start to count less."""
 
-FEWEST_ROWS = 20
+FEWEST_ROWS = 6
+"""Rows that a fit needs; priors hold what few rows do not determine."""
+
+MANY_ROWS = 100
+"""Rows from which the spread of their own residuals is the interval."""
 
 UNMEASURED = (0.85, 1.15)
 """Interval of stacks without measured peaks, before it is widened to hold what ran."""
@@ -46,7 +50,11 @@ class MemoryFit:
         self.rows_: dict[str, int] = {}
 
     def fit(self, table: RunTable) -> MemoryFit:
-        """Learn from the rows that state a peak; stacks with too few keep their constants."""
+        """Learn from the rows that state a peak; stacks with too few keep their constants.
+
+        Rows that state their recompute but no peak say less: they ran, so they needed no more than
+        the device has.
+        """
         optimize: Any = require("scipy.optimize", "calibrate")
         measured = np.array([run.memory_bytes or np.nan for run in table.runs])
         names = np.array([stack.name for stack in table.stacks])
@@ -55,6 +63,9 @@ class MemoryFit:
             if int(mask.sum()) < FEWEST_ROWS:
                 continue
             part, target = table.select(mask), np.log(measured[mask])
+            stated = np.array([run.states_recompute for run in table.runs])
+            ran = (names == name) & stated & ~np.isfinite(measured)
+            others = table.select(ran) if ran.any() else None
             prior = np.log([p[1] for p in PARAMETERS])
             spread = np.array([p[2] for p in PARAMETERS])
             bounds = (np.log([p[3] for p in PARAMETERS]), np.log([p[4] for p in PARAMETERS]))
@@ -63,10 +74,15 @@ class MemoryFit:
                 vector: Array,
                 part: RunTable = part,
                 target: Array = target,
+                others: RunTable | None = others,
                 prior: Array = prior,
                 spread: Array = spread,
             ) -> Array:
-                error = (np.log(predict_memory(part, vector)) - target) / SCALE
+                error = np.log(predict_memory(part, vector)) - target
+                if others is not None:
+                    room = predict_memory(others, vector) / others.case.rates.memory_bytes
+                    error = np.concatenate([error, np.maximum(np.log(room), 0.0)])
+                error = error / SCALE
                 robust = np.sign(error) * np.sqrt(np.log1p(error * error))
                 return np.concatenate([robust, (vector - prior) / spread])
 
@@ -75,8 +91,12 @@ class MemoryFit:
                 self.values_[name, parameter] = value
             ratio = np.exp(target - np.log(predict_memory(part, result.x)))
             low, high = np.quantile(ratio, [0.1, 0.9]).tolist()
-            ran = part.case.rates.memory_bytes / predict_memory(part, result.x)
-            self.interval_[name] = (min(low, float(ran.min())), high)
+            whole = part if others is None else table.select(mask | ran)
+            room = whole.case.rates.memory_bytes / predict_memory(whole, result.x)
+            if len(target) < MANY_ROWS:
+                # A handful of runs in their own sample say little about the next one.
+                low, high = min(low, UNMEASURED[0]), max(high, UNMEASURED[1])
+            self.interval_[name] = (min(low, float(room.min())), high)
             self.rows_[name] = int(mask.sum())
         self._widen_where_unmeasured(table, names)
         return self

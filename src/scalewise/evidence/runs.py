@@ -11,15 +11,25 @@ had to choose, and refuses with a reason when something a prediction needs is ab
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalewise.catalog import load_accelerator, load_fabric, typical_cluster
+from scalewise.catalog import (
+    knows,
+    load_accelerator,
+    load_cluster,
+    load_fabric,
+    names,
+    typical_cluster,
+)
+from scalewise.catalog.nearest import nearest_accelerator
 from scalewise.cluster import Cluster
 from scalewise.errors import InputError, ScalewiseError
 from scalewise.model import Convention, Mla, Model, Moe
+from scalewise.stack import stack_for
 from scalewise.strategy import Strategy
 from scalewise.workload import Workload
 
@@ -38,11 +48,8 @@ DEEPSEEK_MLA = Mla(query_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, valu
 WINDOWS = {"sliding-alternate": (128, 1 / 2), "sliding-5of6": (1024, 5 / 6)}
 
 
-# Frameworks whose recipes use the distributed optimizer.
-MEGATRON_FRAMEWORKS = ("nemo", "megatron-bridge", "megatron-core", "nemo-neuron")
-
-# Frameworks whose only sharded data parallelism is PyTorch's FSDP.
-FSDP_FRAMEWORKS = ("llm-foundry", "composer", "torchtitan")
+# Window of rows that name windowed attention without its width: Mistral 7B's, on every layer.
+DEFAULT_WINDOW = (4096, 1.0)
 
 
 class UnsupportedError(ScalewiseError):
@@ -191,13 +198,17 @@ class Run:
         attention = self.text("attention") or "full"
         if attention == "hybrid-mamba":
             raise UnsupportedError("hybrid Mamba layers are not modeled")
-        if attention not in ("full", "mla", *WINDOWS):
-            raise UnsupportedError(f"unknown attention {attention!r}")
+        windowed = WINDOWS.get(attention)
+        if windowed is None and any(word in attention for word in ("slid", "window", "local")):
+            windowed = DEFAULT_WINDOW
+            defaults.append(f"attention window {windowed[0]} ({attention}, width not stated)")
+        elif windowed is None and attention not in ("full", "mla"):
+            defaults.append(f"full attention ({attention} is not known)")
         vocab = self.count("vocab")
         if vocab is None:
             vocab = 32000
             defaults.append("vocab 32000 (not stated)")
-        window, share = WINDOWS.get(attention, (None, 0.0))
+        window, share = windowed or (None, 0.0)
         experts = self.count("experts")
         moe = None
         if experts:
@@ -237,10 +248,21 @@ class Run:
         name, count = self.text("accelerator"), self._needed("accelerators")
         if name is None:
             raise UnsupportedError("accelerator is not stated")
+        if not knows("accelerators", name):
+            if name.lower() == "cpu":
+                # `scalewise measure` writes it; no accelerator is like it.
+                raise UnsupportedError("a cpu is no accelerator; calibrate the machine to price it")
+            near, note = nearest_accelerator(name)
+            name = near.name
+            defaults.append(note)
         domain, rate = self.count("scaleup_domain"), self.number("scaleout_gbps")
         # The column speaks of the network between domains; slices of a TPU are joined by DCN.
-        fabric = {None: "unknown", "ici": "dcn"}.get(self.text("fabric"), self.text("fabric"))
-        cluster = _cluster(name, count, domain, rate, str(fabric))
+        stated = self.text("fabric") or "unknown"
+        fabric = {"ici": "dcn"}.get(stated, stated)
+        if not knows("fabrics", fabric):
+            defaults.append(f"fabric like any RDMA network ({fabric} is not known)")
+            fabric = "unknown"
+        cluster = _cluster(name, count, domain, rate, fabric)
         if rate is None and cluster.nodes > 1:
             defaults.append("network rate typical of the accelerator (not stated)")
         return cluster
@@ -259,28 +281,32 @@ class Run:
             replicate, shard = (1, ranks) if sharding in ("zero1", "zero3") else (ranks, 1)
             defaults.append(f"{ranks} data-parallel ranks (derived)")
         replicate, shard = replicate or 1, shard or 1
+        family = stack_for(self.framework, fully_sharded=sharding == "zero3").family
         if sharding is None:
             # Megatron's recipes shard the optimizer; elsewhere nothing is known.
-            sharding = "zero1" if self.framework in MEGATRON_FRAMEWORKS else "ddp"
+            sharding = "zero1" if family in ("megatron", "neuron") else "ddp"
             defaults.append(f"sharding {sharding} (not stated)")
             if sharding == "zero1":
                 replicate, shard = 1, replicate * shard
         kind = {"hsdp": "zero3", "fsdp": "zero3"}.get(sharding, sharding)
         # FSDP's SHARD_GRAD_OP is tabled as ZeRO-2: parameters are sharded between steps and
         # gathered once, in forward.
-        grad_op = kind == "zero2" and self.framework in FSDP_FRAMEWORKS
+        grad_op = kind == "zero2" and family == "pytorch" and self.framework != "deepspeed"
         if kind == "ddp":
             replicate, shard = replicate * shard, 1
         recompute = self.text("recompute") or "unknown"
         if recompute == "unknown":
             recompute = "none"
+        elif recompute == "selective":
+            recompute = _selective(self.text("notes") or "")
         sequence_parallel = self.flag("sequence_parallel")
         if sequence_parallel is None:
             sequence_parallel = True
             if tp > 1:
                 defaults.append("sequence parallelism on (not stated)")
         chunks = (self.count("virtual_stages") or 1) if pp > 1 else 1
-        pure = "MP-mode PURE" in (self.text("notes") or "")
+        notes = self.text("notes") or ""
+        overlap = "no overlap" not in notes
         return Strategy(
             dp_replicate=replicate,
             dp_shard=shard,
@@ -294,15 +320,16 @@ class Run:
             schedule="interleaved" if chunks > 1 else "1f1b",
             ep=self.count("ep") or 1,
             micro_batch=micro_batch,
-            recompute=recompute,  # type: ignore[arg-type]
-            compiled=self.flag("compiled"),
-            reduce_precision="bf16" if pure else None,
+            recompute=recompute,
+            overlap_dp=overlap,
+            overlap_tp=overlap,
+            reduce_precision="bf16" if "MP-mode PURE" in notes else None,
         )
 
     @property
     def states_recompute(self) -> bool:
         """Whether the row says what was recomputed."""
-        return self.text("recompute") in ("none", "selective", "full")
+        return (self.text("recompute") or "unknown") != "unknown"
 
     def plan(self) -> Plan:
         """Turn the row into nouns.
@@ -329,6 +356,16 @@ class Run:
         return plan
 
 
+def _selective(notes: str) -> str:
+    """The kind of a selective recompute by what the notes of a row say of it."""
+    if match := _EVERY.search(notes):
+        return f"1of{match[1]}"
+    return "op" if "AC option: op" in notes else "selective"
+
+
+_EVERY = re.compile(r"every[- ]([2-9])(?:nd|rd|th)[- ]layer")
+
+
 @lru_cache(maxsize=4096)
 def _cluster(
     name: str, count: int, domain: int | None, rate_gbps: float | None, fabric: str
@@ -340,7 +377,25 @@ def _cluster(
         given["scale_up_domain"] = domain
     if rate_gbps:
         given["scale_out_bandwidth"] = rate_gbps * 1e9 / 8
+    machine = _only_machine(name)
+    if machine is not None and fabric == "infiniband":
+        given["host"] = machine.host
+        return typical_cluster(accelerator, machine.fabric, **given)
     return typical_cluster(accelerator, load_fabric(fabric), **given)
+
+
+@lru_cache(maxsize=256)
+def _only_machine(accelerator: str) -> Cluster | None:
+    """The one machine of the catalog that has this part, if it is built into no other.
+
+    A row names the kind of its network; a machine of its own has one that is known better.
+    """
+    found = [
+        each
+        for each in map(load_cluster, names("clusters"))
+        if each.accelerator.name == accelerator
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def read_runs(path: str | Path | None = None) -> list[Run]:

@@ -9,17 +9,17 @@ Rows that cannot be predicted are kept aside with their reason; none is dropped 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 import numpy as np
 
 from scalewise.chip import Calibration, load_chip
 from scalewise.errors import InputError, ScalewiseError
-from scalewise.evidence.runs import Plan, Run
+from scalewise.evidence.runs import Plan, Run, UnsupportedError
 from scalewise.numeric import Array, Mask
 from scalewise.physics.memory import fit_factor
-from scalewise.stack import Stack, stack_for
+from scalewise.stack import AttentionKernel, Stack, stack_for
 from scalewise.step.case import Case
 from scalewise.step.estimate import RAN_FIT
 from scalewise.step.layout import lay_out
@@ -28,7 +28,9 @@ from scalewise.step.support import check_supported
 from scalewise.strategies import Strategies
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from scalewise.strategy import Strategy
 
 
 def _table_chip(architecture: str) -> Calibration:
@@ -40,32 +42,111 @@ def _table_chip(architecture: str) -> Calibration:
 def completed_plan(run: Run) -> tuple[Plan, Stack]:
     """A run as nouns, with the stack that speaks for it.
 
-    Where the row does not say what was recomputed, the least that fits into memory is taken: it
-    ran, so it must have fitted.
+    It ran, so it must have fitted. Where the row does not say what was recomputed, the smallest
+    number of blocks is taken that fits into memory. Where nothing fits, the software is taken with
+    a setting that saves memory.
+
+    Raises:
+        UnsupportedError: If it states no sharding, and fits neither as taken nor fully sharded.
     """
     plan = run.plan()
     stack = stack_of(run, plan)
-    if run.states_recompute:
-        return plan, stack
     check_supported(plan.model)
+    notes: list[str] = []
+    choices = [plan.strategy] if run.states_recompute else recompute_choices(plan, stack)
+    place = _first_fit(plan, stack, choices)
+    for saving, words in _saving(stack, plan.strategy) if place is None else ():
+        place = _first_fit(plan, saving, choices)
+        if place is not None:
+            stack = saving
+            notes.append(f"{words} (not stated; nothing else fits)")
+            break
+    if place is None and run.text("sharding") is None:
+        choices = [_sharded(strategy) for strategy in choices]
+        place = _first_fit(plan, stack, choices)
+        if place is None:
+            raise UnsupportedError("layout not stated: what is stated does not fit into memory")
+        notes.append("sharding zero3 (not stated; the least that fits)")
+    strategy = choices[place or 0]
+    if not run.states_recompute:
+        notes.append(f"recompute {strategy.recompute} (not stated; the least that fits)")
+    return replace(plan, strategy=strategy, defaults=(*plan.defaults, *notes)), stack
+
+
+def _saving(stack: Stack, strategy: Strategy) -> Iterator[tuple[Stack, str]]:
+    """The software with settings that save memory, each with its name."""
+    replaced = msgspec.structs.replace
+    if strategy.sharding == "zero2":
+        yield replaced(stack, zero2_every_micro_step=True), "gradients reduced in every micro-batch"
+    if stack.keeps_sp_all_gather:
+        yield replaced(stack, keeps_sp_all_gather=False), "second all-gather of inputs"
+    yield replaced(stack, logit_memory=0.0), "chunked loss"
+
+
+def _sharded(s: Strategy) -> Strategy:
+    """The same with everything sharded over all data-parallel ranks."""
+    return s.with_(sharding="zero3", dp_replicate=1, dp_shard=s.data_parallel)
+
+
+def recompute_choices(plan: Plan, stack: Stack) -> list[Strategy]:
+    """Strategies that recompute more and more: none, stored scores, then block after block."""
+    layers = plan.model.layers
+    kinds = ["none", *(f"{count}of{layers}" for count in range(1, layers)), "full"]
+    if stack.attention_kernel == "unfused":
+        kinds.insert(1, "attention")
+    return [plan.strategy.with_(recompute=kind) for kind in kinds]
+
+
+def _first_fit(plan: Plan, stack: Stack, choices: Sequence[Strategy]) -> int | None:
+    """The place of the first strategy that may have fitted; None if none of them does."""
     chip = load_chip(plan.cluster.accelerator.architecture)
-    choices = [plan.strategy.with_(recompute=kind) for kind in ("none", "selective", "full")]
-    case = lay_out(plan.model, plan.cluster, plan.workload, Strategies.of(choices), stack, chip)
+    many = Strategies.of(choices)
+    case = lay_out(plan.model, plan.cluster, plan.workload, many, stack, chip)
     low = np.asarray(peak_memory(case).total) * fit_factor(RAN_FIT, stack.memory_interval)
     fits = np.flatnonzero(low <= case.rates.memory_bytes)
-    strategy = choices[int(fits[0]) if len(fits) else 0]
-    note = f"recompute {strategy.recompute} (not stated; the least that fits)"
-    return replace(plan, strategy=strategy, defaults=(*plan.defaults, note)), stack
+    return int(fits[0]) if len(fits) else None
+
+
+ASYNC_TP = 0.55
+"""Fraction of tensor-parallel traffic that PyTorch's asynchronous TP overlaps: between what two
+published pairs with and without it gain (1.09 in bf16, 1.16 in fp8)."""
 
 
 def stack_of(run: Run, plan: Plan) -> Stack:
-    """The stack that speaks for a run: by framework, date and kind of device."""
-    return stack_for(
+    """The stack that speaks for a run: by framework, date, device and mode.
+
+    What the row says of its own code (attention kernel, asynchronous TP) goes before the stack's.
+    """
+    accelerator, date = plan.cluster.accelerator, run.text("software_date") or ""
+    stack = stack_for(
         run.framework,
-        date=run.text("software_date") or "",
-        device=plan.cluster.accelerator.kind,
-        compiled=plan.strategy.compiled,
+        date=date,
+        device=accelerator.kind,
+        compiled=run.flag("compiled"),
+        fully_sharded=plan.strategy.sharding == "zero3",
     )
+    changes: dict[str, object] = {}
+    kernel = attention_kernel(run.text("attention_kernel"), date, accelerator.architecture)
+    if kernel is not None and accelerator.kind == "gpu":
+        changes["attention_kernel"] = kernel
+    if "async TP" in (run.text("notes") or ""):
+        changes["tp_overlap"] = ASYNC_TP
+    return msgspec.structs.replace(stack, **changes) if changes else stack
+
+
+def attention_kernel(word: str | None, date: str, architecture: str) -> str | None:
+    """Return the generation of an attention kernel that a row names, or None.
+
+    Args:
+        word: As in the runs table: "unfused", "flash", "te" and the like.
+        date: Software date; FlashAttention-2 is of July 2023 (arXiv 2307.08691).
+        architecture: Transformer Engine takes cuDNN's kernel from Hopper on.
+    """
+    if word == "flash":
+        return "flash2" if date >= "2023-08" else "flash1"
+    if word == "te":
+        return "flash2" if architecture == "ampere" else "cudnn"
+    return word if word in get_args(AttentionKernel) else None
 
 
 @dataclass(frozen=True, kw_only=True)

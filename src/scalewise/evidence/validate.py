@@ -2,6 +2,7 @@
 
     v = validate(read_runs())
     v.rows[0].error, v.by_source()["llm-foundry"].median_error
+    v.accuracy().methods              # shipped constants, source left out, two baselines
 
 Every row gets a verdict: predicted with its error, infeasible or unsupported with the reason.
 Nothing is dropped silently, and no row is judged by anything but stated facts.
@@ -9,22 +10,28 @@ Nothing is dropped silently, and no row is judged by anything but stated facts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from scalewise.errors import ScalewiseError
+from scalewise.evidence.baselines import Pool, Published, mfu_rate, place_of, published
+from scalewise.evidence.calibrate import configuration
+from scalewise.evidence.degraded import degraded
+from scalewise.evidence.left_out_table import LeftOutRow, read_left_out
+from scalewise.evidence.runs import read_runs
+from scalewise.evidence.sweeps import Sweep, sweeps_of
 from scalewise.evidence.table import completed_plan
+from scalewise.ranges import Basis, level_range
 from scalewise.results import Result
-from scalewise.step.estimate import NEAR_TIE, RAN_FIT, estimate
+from scalewise.step.estimate import RAN_FIT, estimate
 
 if TYPE_CHECKING:
-    from scalewise.evidence.leave_out import LeftOut
+    from scalewise.evidence.accuracy import Accuracy
     from scalewise.evidence.runs import Run
-    from scalewise.evidence.table import RunTable
-    from scalewise.numeric import Array
+    from scalewise.stack import Stack
     from scalewise.step.case import Case
     from scalewise.step.result import Estimate
 
@@ -32,9 +39,6 @@ Status = Literal["ok", "infeasible", "unsupported", "unmeasured"]
 
 JUDGED_QUALITIES = ("ok", "vendor-expected")
 """Grades of rows that count in the headline: complete, and consistent with themselves."""
-
-SWEEP_SIZE = 5
-"""Rows from which a ranking within a sweep is judged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +52,10 @@ class Verdict:
     dense: bool
     stack: str | None = None
     """Software constants used."""
+    family: str | None = None
+    """Software family and mode, such as "pytorch, eager"."""
+    gpu: bool = False
+    """Whether the accelerator is a GPU."""
     strategy: str | None = None
     measured_tokens_per_second: float | None = None
     """Per accelerator."""
@@ -68,12 +76,37 @@ class Verdict:
     group: tuple[Any, ...] = ()
     """Model, accelerator, count and precision: rows of one group differ in layout only."""
     simplicity: tuple[float, ...] = ()
-    """Stages, tensor degree and memory: what decides between near-ties."""
+    """Stages, tensor degree and memory: what decides between ties."""
+    degraded: bool = False
+    """Whether it is far slower than its neighbors, for no stated reason."""
+    left_out: float | None = None
+    """Tokens/s per accelerator predicted by a fit that has not seen the source."""
+    left_out_low: float | None = None
+    left_out_high: float | None = None
+    """80 % interval of that prediction."""
+    mfu_40: float | None = None
+    """Tokens/s per accelerator at 40% MFU: a baseline."""
+    nearest_run: float | None = None
+    """Tokens/s per accelerator at the MFU of the nearest published run of another source."""
+    recipe: tuple[Any, ...] = ()
+    """Everything but the size: rows of one recipe are a weak-scaling series."""
+    place: Published | None = None
+    """What the nearest published run is found by."""
+    basis: Basis | None = None
+    """What the interval depends on; with the source left out if `left_out` is there."""
 
     @property
     def judged(self) -> bool:
-        """Whether it counts in the headline: dense, well graded, measured and predicted."""
-        return self.error is not None and self.dense and self.quality in JUDGED_QUALITIES
+        """Whether it counts in the headline: dense, well graded, measured, predicted, healthy."""
+        counts = self.dense and self.quality in JUDGED_QUALITIES and not self.degraded
+        return self.error is not None and counts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but what groups and intervals are made from, as plain types."""
+        inner = ("group", "simplicity", "recipe", "place", "basis")
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        plain["defaults"] = list(self.defaults)
+        return {name: value for name, value in plain.items() if name not in inner}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +114,9 @@ class Summary:
     """Errors of a set of rows. Shares, not percent."""
 
     count: int
-    """Rows with a prediction and a measurement."""
+    """Healthy rows with a prediction and a measurement."""
+    degraded: int
+    """Rows far slower than their neighbors: in none of the other numbers."""
     unsupported: int
     infeasible: int
     median_error: float | None
@@ -91,31 +126,16 @@ class Summary:
     """Median of the signed error."""
     coverage: float | None
     """Share of rows inside their 80 % interval."""
+    left_out_error: float | None
+    """Median absolute error with the source left out."""
+    left_out_coverage: float | None
+    """Share of rows inside the 80 % interval with the source left out."""
     rank_correlation: float | None
     """Spearman within sweeps of layouts, mean over sweeps."""
     regret: float | None
     """Regret of the picked layout against the best measured one, mean over sweeps."""
     memory_count: int
     memory_median_error: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sweep:
-    """Rows that differ in layout only: was the order right, and the choice?"""
-
-    source: str
-    model: str
-    accelerators: int
-    count: int
-    """Layouts."""
-    rank_correlation: float
-    """Spearman of predicted and measured."""
-    regret: float
-    """Regret of the picked layout against the best measured one."""
-    picked: str
-    """That layout."""
-    best: str
-    """The best measured one."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -128,14 +148,27 @@ class Validation(Result):
         """The rows of the headline."""
         return [row for row in self.rows if row.judged]
 
+    def complete(self) -> list[Verdict]:
+        """Complete dense rows: all that a prediction needs is stated."""
+        return [r for r in self.rows if r.dense and r.quality in JUDGED_QUALITIES]
+
     def overall(self) -> Summary:
         """Summary of the headline rows."""
-        return summarize([r for r in self.rows if r.dense and r.quality in JUDGED_QUALITIES])
+        return summarize(self.complete())
 
     def by_source(self) -> dict[str, Summary]:
-        """Summary of every source, all of its grades."""
-        names = sorted({row.source for row in self.rows})
-        return {name: summarize([r for r in self.rows if r.source == name]) for name in names}
+        """Summary of every source; of all its grades if none of its runs is complete."""
+        return _by(self.rows, lambda row: row.source)
+
+    def by_family(self) -> dict[str, Summary]:
+        """Summary of the complete dense rows of every software family."""
+        return _by(self.complete(), lambda row: row.family)
+
+    def accuracy(self) -> Accuracy:
+        """Numbers of the headline: left-out errors, baselines, coverage, series, regret."""
+        from scalewise.evidence.accuracy import accuracy
+
+        return accuracy(self)
 
     def sweeps(self) -> list[Sweep]:
         """Every sweep of layouts among the headline rows, largest models last."""
@@ -143,29 +176,89 @@ class Validation(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain types, for JSON."""
-        rows = []
-        for row in self.rows:
-            plain = asdict(row)
-            for key in ("group", "simplicity"):
-                plain.pop(key)
-            rows.append({**plain, "defaults": list(row.defaults)})
         return {
-            "rows": rows,
+            "rows": [row.to_dict() for row in self.rows],
             "overall": asdict(self.overall()),
             "sources": {name: asdict(summary) for name, summary in self.by_source().items()},
+            "families": {name: asdict(summary) for name, summary in self.by_family().items()},
             "sweeps": [asdict(sweep) for sweep in self.sweeps()],
+            "accuracy": asdict(self.accuracy()),
         }
 
 
-def validate(runs: Iterable[Run], *, seconds: Callable[[Case], float] | None = None) -> Validation:
-    """Predict every run with the shipped constants.
+def _by(rows: Sequence[Verdict], key: Callable[[Verdict], str | None]) -> dict[str, Summary]:
+    """Summary of the rows of every name, in order."""
+    groups: dict[str, list[Verdict]] = {}
+    for row in rows:
+        name = key(row)
+        if name is not None:
+            groups.setdefault(name, []).append(row)
+    return {name: summarize(groups[name]) for name in sorted(groups)}
+
+
+def validate(
+    runs: Iterable[Run],
+    *,
+    left_out: Mapping[str, LeftOutRow] | None = None,
+    seconds: Callable[[Case], float] | None = None,
+) -> Validation:
+    """Predict every run with the shipped constants, without its source, and by baselines.
 
     Args:
         runs: What was measured.
+        left_out: Predictions by fits without the source of a row, by id; by default the shipped
+            ones, for rows of the shipped table.
         seconds: Another way to the time of a step than the closed forms of `estimate`, such as
             `simulation.simulate.step_seconds`.
     """
-    return Validation(rows=[judge(run, seconds=seconds) for run in runs])
+    rows = with_degraded([judge(run, seconds=seconds) for run in runs])
+    pool = _pool(rows)
+    found = read_left_out() if left_out is None else left_out
+    return Validation(
+        rows=[with_left_out(_with_baselines(row, pool), found.get(row.id)) for row in rows]
+    )
+
+
+def _pool(rows: Sequence[Verdict]) -> Pool:
+    """Runs that the nearest one is taken from: these, and the shipped ones."""
+    given = {row.id for row in rows}
+    others = (
+        run
+        for run in read_runs()
+        if run.dense and run.quality in JUDGED_QUALITIES and run.id not in given
+    )
+    return Pool([*(row.place for row in rows if row.judged and row.place), *published(others)])
+
+
+def _with_baselines(row: Verdict, pool: Pool) -> Verdict:
+    """The same verdict, with what "40% MFU" and the nearest published run predict."""
+    if row.place is None or not row.judged:
+        return row
+    return replace(row, mfu_40=mfu_rate(row.place), nearest_run=pool.nearest(row.place))
+
+
+def with_left_out(row: Verdict, out: LeftOutRow | None) -> Verdict:
+    """The same verdict, with the prediction by a fit that has not seen the row's source."""
+    if out is None or out.source != row.source or row.basis is None or row.error is None:
+        return row
+    basis = replace(
+        row.basis, rate=out.predicted, knowledge=out.knowledge, calibrated=out.calibrated
+    )
+    low, high = level_range(basis)
+    return replace(
+        row,
+        left_out=out.predicted,
+        left_out_low=low * out.predicted,
+        left_out_high=high * out.predicted,
+        basis=basis,
+    )
+
+
+def with_degraded(rows: Sequence[Verdict]) -> list[Verdict]:
+    """Mark the rows that are far slower than others of their source, model and accelerator."""
+    residuals = np.array([-np.log1p(np.nan if r.error is None else r.error) for r in rows])
+    slow = degraded(residuals, [row.group[:3] for row in rows])
+    return [replace(row, degraded=bool(flag)) for row, flag in zip(rows, slow, strict=True)]
 
 
 def judge(run: Run, *, seconds: Callable[[Case], float] | None = None) -> Verdict:
@@ -189,6 +282,8 @@ def judge(run: Run, *, seconds: Callable[[Case], float] | None = None) -> Verdic
         verdict,
         status=status if result.feasible else "infeasible",
         stack=stack.name,
+        family=family_name(stack),
+        gpu=plan.cluster.accelerator.kind == "gpu",
         strategy=str(plan.strategy),
         measured_tokens_per_second=measured,
         predicted_tokens_per_second=rate,
@@ -201,7 +296,19 @@ def judge(run: Run, *, seconds: Callable[[Case], float] | None = None) -> Verdic
         defaults=plan.defaults,
         group=_group(run, result),
         simplicity=(plan.strategy.pp, plan.strategy.tp, result.memory_bytes),
+        recipe=configuration(run, plan, stack),
+        place=place_of(run, plan.model, plan.cluster) if measured else None,
+        basis=result.basis,
     )
+
+
+def family_name(stack: Stack) -> str:
+    """Software family with its mode or its device."""
+    if stack.family == "xla":
+        return f"xla, {stack.devices}"
+    if stack.family == "neuron":
+        return stack.family
+    return f"{stack.family}, {'compiled' if stack.compiled else 'eager'}"
 
 
 def _group(run: Run, result: Estimate) -> tuple[Any, ...]:
@@ -211,33 +318,24 @@ def _group(run: Run, result: Estimate) -> tuple[Any, ...]:
             result.cluster.accelerators, workload)  # fmt: skip
 
 
-def with_left_out(validation: Validation, table: RunTable, out: LeftOut) -> Validation:
-    """The same verdicts, with predictions by fits that had not seen the row's source."""
-    place = {run.id: row for row, run in enumerate(table.runs)}
-    rows = []
-    for verdict in validation.rows:
-        row = place.get(verdict.id)
-        measured = verdict.measured_tokens_per_second
-        if row is not None and measured:
-            rate = float(out.predicted[row])
-            verdict = replace(
-                verdict,
-                predicted_tokens_per_second=rate,
-                low=float(out.low[row]),
-                high=float(out.high[row]),
-                error=rate / measured - 1.0,
-            )
-        rows.append(verdict)
-    return Validation(rows=rows)
-
-
 def summarize(rows: Sequence[Verdict]) -> Summary:
-    """Errors, coverage, ranking and regret of a set of rows."""
-    measured = [row for row in rows if row.error is not None]
+    """Errors, coverage, ranking and regret of a set of rows.
+
+    Errors are of complete dense rows, or of all grades if there are none.
+    """
+    measured = [row for row in rows if row.judged] or [
+        row for row in rows if row.error is not None and not row.degraded
+    ]
     error = np.array([row.error for row in measured], dtype=float)
     inside = [
         row.low <= row.measured_tokens_per_second <= row.high  # type: ignore[operator]
         for row in measured
+    ]
+    out = [row for row in measured if row.left_out]
+    unseen = [row.left_out / row.measured_tokens_per_second - 1.0 for row in out]  # type: ignore[operator]
+    held = [
+        row.left_out_low <= row.measured_tokens_per_second <= row.left_out_high  # type: ignore[operator]
+        for row in out
     ]
     memory = np.array(
         [
@@ -250,12 +348,15 @@ def summarize(rows: Sequence[Verdict]) -> Summary:
     some = len(error) > 0
     return Summary(
         count=len(measured),
+        degraded=sum(row.degraded for row in rows),
         unsupported=sum(row.status == "unsupported" for row in rows),
         infeasible=sum(row.status == "infeasible" for row in rows),
         median_error=float(np.median(np.abs(error))) if some else None,
         p90_error=float(np.quantile(np.abs(error), 0.9)) if some else None,
         bias=float(np.median(error)) if some else None,
         coverage=float(np.mean(inside)) if some else None,
+        left_out_error=float(np.median(np.abs(unseen))) if out else None,
+        left_out_coverage=float(np.mean(held)) if out else None,
         rank_correlation=_mean([sweep.rank_correlation for sweep in sweeps]),
         regret=_mean([sweep.regret for sweep in sweeps]),
         memory_count=len(memory),
@@ -266,49 +367,3 @@ def summarize(rows: Sequence[Verdict]) -> Summary:
 def _mean(values: Sequence[float]) -> float | None:
     """The mean, or None of nothing."""
     return float(np.mean(values)) if values else None
-
-
-def sweeps_of(rows: Sequence[Verdict]) -> list[Sweep]:
-    """Groups of at least `SWEEP_SIZE` layouts of one model, cluster and workload."""
-    groups: dict[tuple[Any, ...], list[Verdict]] = {}
-    for row in rows:
-        groups.setdefault(row.group, []).append(row)
-    found = []
-    for key, group in groups.items():
-        if len({row.strategy for row in group}) < SWEEP_SIZE:
-            continue
-        predicted = np.array([row.predicted_tokens_per_second for row in group], dtype=float)
-        measured = np.array([row.measured_tokens_per_second for row in group], dtype=float)
-        pick = pick_of(group)
-        best = max(group, key=lambda row: row.measured_tokens_per_second or 0.0)
-        reached = (pick.measured_tokens_per_second or 0.0) / float(measured.max())
-        found.append(
-            Sweep(
-                source=key[0],
-                model=key[1],
-                accelerators=key[3],
-                count=len(group),
-                rank_correlation=spearman(predicted, measured),
-                regret=1.0 - reached,
-                picked=str(pick.strategy),
-                best=str(best.strategy),
-            )
-        )
-    return sorted(found, key=lambda sweep: (sweep.source, sweep.model, sweep.accelerators))
-
-
-def spearman(a: Array, b: Array) -> float:
-    """Rank correlation; ties get their order."""
-    ranks = [np.argsort(np.argsort(values)).astype(float) for values in (a, b)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
-
-
-def pick_of(group: Sequence[Verdict]) -> Verdict:
-    """Return the layout that the model picks from a sweep.
-
-    The best prediction; among near-ties, fewer pipeline stages, then a smaller tensor degree, then
-    less memory: what is equally fast should be simple.
-    """
-    top = max(row.predicted_tokens_per_second or 0.0 for row in group)
-    near = [r for r in group if (r.predicted_tokens_per_second or 0.0) >= (1.0 - NEAR_TIE) * top]
-    return min(near, key=lambda row: row.simplicity)

@@ -1,0 +1,80 @@
+"""Predictions with the source of a run left out, as `scalewise calibrate` stores them.
+
+    write_left_out(out.rows, folder)
+    read_left_out()["mpt-7b-h10080gbx8-s2048-mb6-ga1"].predicted
+
+Each source needs a refit, minutes in all, so the predictions are a file beside the runs. What was
+known of the software and the chip without the source is stored too: intervals depend on it.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from scalewise.evidence.runs import SHIPPED
+from scalewise.ranges import Knowledge
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from scalewise.evidence.ranges_fit import ResidualRow
+
+FILE = SHIPPED.parent / "left_out.csv"
+"""Predictions of the shipped runs."""
+
+
+class LeftOutRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, predicted by a fit that has not seen its source."""
+
+    id: str
+    source: str
+    predicted: float
+    """Tokens/s per accelerator."""
+    knowledge: Knowledge
+    """What was known of its software without the source."""
+    calibrated: bool
+    """Whether other sources have the chip."""
+
+
+def left_out_rows(rows: Sequence[ResidualRow]) -> dict[str, LeftOutRow]:
+    """Return the predictions of refits by id."""
+    return {
+        row.id: LeftOutRow(
+            id=row.id,
+            source=row.source,
+            predicted=float(f"{float(row.basis.rate):.5g}"),
+            knowledge=row.basis.knowledge,
+            calibrated=row.basis.calibrated,
+        )
+        for row in rows
+    }
+
+
+def write_left_out(rows: Sequence[ResidualRow], folder: Path) -> Path:
+    """Write the predictions of refits to `runs/left_out.csv` of a catalog folder."""
+    path = folder / "runs" / FILE.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(LeftOutRow.__struct_fields__)
+        for row in left_out_rows(rows).values():
+            rate = f"{row.predicted:.10g}"
+            known = str(row.calibrated).lower()
+            writer.writerow([row.id, row.source, rate, row.knowledge, known])
+    return path
+
+
+def read_left_out(path: Path | None = None) -> dict[str, LeftOutRow]:
+    """Return predictions by id: of the user's catalog if it has them, else the shipped ones."""
+    own = os.environ.get("SCALEWISE_CATALOG")
+    if path is None and own:
+        mine = Path(own).expanduser() / "runs" / FILE.name
+        path = mine if mine.exists() else None
+    with (path or FILE).open(newline="", encoding="utf-8") as stream:
+        rows = [msgspec.convert(row, LeftOutRow, strict=False) for row in csv.DictReader(stream)]
+    return {row.id: row for row in rows}
