@@ -101,6 +101,10 @@ _METRICS = (
     _percent(
         "marginal_return", "marginal efficiency", "% of the smallest size", column="marginal %"
     ),
+    _percent(
+        "marginal_joule_return", "marginal efficiency per facility watt", "% of the smallest size",
+        column="marginal %/W",
+    ),
     Metric(
         name="marginal_tokens_per_second", label="marginal throughput",
         unit="tok/s per added GPU", panel=True,
@@ -123,6 +127,10 @@ _METRICS = (
         "communication_share", "exposed communication + contention", "% of step", better="low"
     ),
     _percent("hidden_share", "overlapped communication", "% of communication"),
+    _percent(
+        "exposed_contention_share", "exposed communication + contention", "% of communication",
+        better="low",
+    ),
     _percent("bubble_share", "pipeline bubble", "% of step", column="bubble %", better="low"),
     Metric(
         name="all_gather_seconds", label="all-gather of one layer", unit="ms", factor=1e3,
@@ -142,6 +150,7 @@ _METRICS = (
     ),
     Metric(name="site_watts", label="facility power", unit="MW", factor=1e-6, better="low"),
     Metric(name="tokens_per_joule", label="tokens per facility joule", unit="tok/J", panel=True),
+    Metric(name="tokens_per_device_joule", label="tokens per GPU joule", unit="tok/J"),
     Metric(name="joules_per_token", label="facility energy", unit="J/token", better="low"),
     Metric(
         name="usd_per_million_tokens", label="cost", unit="$/M tokens", column="$/M tok",

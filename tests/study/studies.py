@@ -63,3 +63,46 @@ kind = "bars"
 x = "change"
 y = ["gain"]
 """
+
+CASES = """
+title = "Cases"
+
+[[experiment]]
+id = "growth"
+title = "1. Growth"
+models = ["llama-2-7b"]
+clusters = ["dgx-h100"]
+stacks = ["pytorch"]
+sizes = [128, 1024, 2048]
+[[experiment.cases]]
+name = "FSDP alone"
+[[experiment.cases]]
+name = "swept"
+set = {strategies = ["fsdp", "fsdp-mb2"], tp = [1, 2], best_over = ["strategy", "tp"]}
+[[experiment.cases]]
+name = "fixed batch"
+set = {scaling = "strong", batch = 2048, strategies = ["best"]}
+[[experiment.figures]]
+y = ["marginal_return", "tokens_per_second_per_accelerator"]
+series = ["case"]
+
+[[experiment]]
+id = "spread"
+title = "2. Spread"
+models = ["llama-2-7b"]
+clusters = ["dgx-h100"]
+stacks = ["pytorch"]
+sizes = [128, 2048]
+[[experiment.variants]]
+name = "LL128"
+set = {"fabric.ll128" = true}
+[[experiment.variants]]
+name = "Simple"
+[[experiment.variants]]
+name = "Simple, latency x 1.4"
+set = {"fabric.latency_factor" = 1.4}
+[[experiment.figures]]
+y = ["tokens_per_second_per_accelerator", "mfu"]
+series = ["variant"]
+band = {variant = ["LL128", "Simple, latency x 1.4"]}
+"""

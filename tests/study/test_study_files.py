@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from studies import SMALL
+from studies import CASES, SMALL
 
 from scalewise.errors import InputError
 from scalewise.study.files import load_study, read_study, shipped
@@ -49,6 +49,25 @@ def test_what_is_wrong_is_named(old, new, message, hint):
     assert old in SMALL
     with pytest.raises(InputError) as caught:
         read_study(SMALL.replace(old, new, 1))
+    assert message in str(caught.value)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message", "hint"),
+    [
+        ('scaling = "strong"', 'scalling = "strong"', "case fixed batch: `scalling` cannot be",
+         "`scaling`"),
+        ('best_over = ["strategy", "tp"]', "sizes = [8]", "case swept: `sizes` cannot be", ""),
+        ("sizes = [128, 1024, 2048]", 'sizes = [128]\nbest_over = ["model"]',
+         "best_over: model is not part of a strategy", "strategy, tp, pp or cp"),
+        ("band = {variant =", "band = {stack = [1], variant =", "a band has one axis", "variant"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_cases_is_named(old, new, message, hint):
+    assert old in CASES
+    with pytest.raises(InputError) as caught:
+        read_study(CASES.replace(old, new, 1))
     assert message in str(caught.value)
     assert hint in caught.value.hint
 

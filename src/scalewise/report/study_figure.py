@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scalewise._version import __version__
+from scalewise.explore.points import KNEE
 from scalewise.metrics import METRICS, Metric
 from scalewise.report.figure import (
     DASHES,
+    GRAY,
     MARKERS,
     PALETTE,
     Axis,
     Figure,
     Marks,
     Panel,
+    Rule,
     Trace,
     Value,
     ordered_color,
@@ -107,7 +110,9 @@ class _Layout:
     def __init__(self, asked: Asked, rows: Sequence[Row]) -> None:
         self.asked = asked
         self.sideways = asked.kind == "bars" and asked.x == "change"
-        self.rows = [row for row in select(rows, asked.where) if row.feasible]
+        drawn = [row for row in select(rows, asked.where) if row.feasible]
+        self.ends_of_band = select(drawn, asked.band) if asked.band else []
+        self.rows = [row for row in drawn if not any(row is end for end in self.ends_of_band)]
         # Sizes and nodes say the same.
         implied = {"accelerators": "nodes", "nodes": "accelerators"}.get(asked.x, "")
         other = [asked.x, asked.facet or "", implied]
@@ -162,8 +167,9 @@ class _Layout:
             title=title,
             x=x,
             y=Axis(label=metric.axis, log=asked.log_y, zero=metric.zero),
-            traces=self.traces(rows, metric),
+            traces=[*self.bands(facet, metric), *self.traces(rows, metric)],
             marks=self.marks([m for m in near if rows and _belongs(m, asked)], metric),
+            rules=_knee_rule(metric),
             sideways=self.sideways,
         )
 
@@ -172,7 +178,7 @@ class _Layout:
         asked = self.asked
         groups = self._groups(rows, metric.name)
         banded = metric.name == "tokens_per_second_per_accelerator" and asked.kind == "lines"
-        banded = banded and len(groups) <= MAX_BANDS
+        banded = banded and len(groups) <= MAX_BANDS and not asked.band
         upright = asked.kind == "bars" and not self.sideways
         traces = []
         for key in sorted(groups, key=self.place):
@@ -199,6 +205,35 @@ class _Layout:
                 )
             )
         return traces
+
+    def bands(self, facet: Value, metric: Metric) -> list[Trace]:
+        """Return one area between the ends of the band for each line that they belong to."""
+        asked = self.asked
+        rows = select(self.ends_of_band, {asked.facet: facet} if asked.facet else {})
+        others = [name for name in self.series if name not in asked.band]
+        areas: dict[Key, dict[Value, list[float]]] = {}
+        for row in rows:
+            number = metric_of(row, metric.name)
+            if number is not None:
+                key = tuple(row.axes.get(name, "") for name in others)
+                at = areas.setdefault(key, {}).setdefault(row.axes[asked.x], [])
+                at.append(number * metric.factor)
+        span = " to ".join(str(value) for name in asked.band for value in values_of(rows, name))
+        found = []
+        for place, (key, area) in enumerate(areas.items()):
+            xs = sorted(x for x, ends in area.items() if len(ends) > 1)
+            found.append(
+                Trace(
+                    name=", ".join(part for part in (_named(others, key), span) if part),
+                    xs=xs,
+                    ys=[],
+                    low=[min(area[x]) for x in xs],
+                    high=[max(area[x]) for x in xs],
+                    mode="area",
+                    color=PALETTE[place % len(PALETTE)],
+                )
+            )
+        return found
 
     def cells(self, rows: Sequence[Row], metric: Metric) -> list[Trace]:
         """Return the rows of a map; of several strategies in one cell, the best."""
@@ -262,6 +297,13 @@ class _Layout:
     def index(self, key: Key, place: int) -> int:
         """Return the place of a value among those of its axis."""
         return self.values[place].index(key[place]) if len(key) > place else 0
+
+
+def _knee_rule(metric: Metric) -> list[Rule]:
+    """Return the line below which adding GPUs has stopped paying, for marginal efficiencies."""
+    if metric.name not in ("marginal_return", "marginal_joule_return"):
+        return []
+    return [Rule(value=KNEE * metric.factor, name="knee", color=GRAY, dash="dash")]
 
 
 def _belongs(mark: Mark, asked: Asked) -> bool:

@@ -34,7 +34,9 @@ _STYLES: dict[Verdict, str] = {
 
 
 def print_verdicts(answer: Answer, out: Console) -> None:
-    """Print the verdict on every claim; without claims, the findings of each experiment.
+    """Print the verdict on every claim, then the reasons of those that do not hold.
+
+    Without claims, print the findings of each experiment.
 
     Args:
         answer: The answer.
@@ -74,6 +76,8 @@ def print_verdicts(answer: Answer, out: Console) -> None:
     text = ", ".join(f"{tally[verdict]} {verdict}" for verdict in _STYLES if tally[verdict])
     out.print()
     out.print(Text(f"Verdicts: {text}."))
+    for each in (each for each in answer.verdicts if each.verdict == "does not hold"):
+        out.print(Padding(Text(f"{each.claim.statement}: {each.ours}. {each.why}"), (0, 0, 0, 2)))
 
 
 def print_study(study: Study, out: Console) -> None:

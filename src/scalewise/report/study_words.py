@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scalewise.explore.causes import find_cause
+from scalewise.explore.points import KNEE
 from scalewise.study.files import Experiment, Figure
 from scalewise.study.measures import AXES, METRICS, Metric, Value
 from scalewise.study.rows import Row, metric_of, select, values_of, varying
@@ -33,24 +34,40 @@ def findings(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
         return []
     figure = experiment.figures[0]
     metric = METRICS[_metric(figure)]
-    drawn = [row for row in select(rows, figure.where) if metric_of(row, metric.name) is not None]
+    known = [row for row in select(rows, figure.where) if metric_of(row, metric.name) is not None]
+    ends = select(known, figure.band) if figure.band else []
+    drawn = [row for row in known if not any(row is end for end in ends)]
     if not drawn:
         return ["No point can run."]
     if experiment.kind == "sensitivity":
         return _changes(drawn, metric)
     if figure.kind == "map":
         return _map(drawn, figure, metric)
-    facet = values_of(drawn, figure.facet)[-1] if figure.facet else None
-    if figure.facet and facet is not None:
-        # Of several message sizes the middle one is the most typical; of GPU counts, the largest.
-        known = values_of(drawn, figure.facet)
-        facet = known[len(known) // 2] if figure.facet == "message_bytes" else facet
-        drawn = select(drawn, {figure.facet: facet})
-    xs = values_of(drawn, figure.x)
-    where = f" at {AXES[figure.facet].show(facet)}" if figure.facet and facet is not None else ""
-    if len(xs) > 1 and not isinstance(xs[0], str):
-        return _lines(drawn, figure, metric, where)
-    return _ranked(drawn, figure.x, metric, where)
+    if figure.y[0] == "marginal_return":
+        return _knees(drawn, figure)
+    lines: list[str] = []
+    for facet in _facets(drawn, figure.facet):
+        inside = select(drawn, {figure.facet: facet}) if figure.facet else drawn
+        xs = values_of(inside, figure.x)
+        where = f" at {AXES[figure.facet].show(facet)}" if figure.facet else ""
+        if len(xs) > 1 and not isinstance(xs[0], str):
+            lines += _lines(inside, figure, metric, where)
+        else:
+            lines += _ranked(inside, figure.x, metric, where)
+    return [*lines, *_spread(ends, figure, metric)]
+
+
+def _facets(rows: Sequence[Row], name: str | None) -> list[Value]:
+    """Return the facets with a sentence: all names; of message sizes the middle, else the largest.
+
+    A middle message size is the most typical.
+    """
+    if name is None:
+        return [""]
+    values = values_of(rows, name)
+    if any(isinstance(value, str) for value in values):
+        return values
+    return [values[len(values) // 2] if name == "message_bytes" else values[-1]]
 
 
 def _metric(figure: Figure) -> str:
@@ -59,18 +76,26 @@ def _metric(figure: Figure) -> str:
     return each if each in figure.y else figure.y[0]
 
 
-def _curves(rows: Sequence[Row], x: str) -> dict[str, list[Row]]:
+def _curves(rows: Sequence[Row], figure: Figure) -> dict[str, list[Row]]:
     """Return rows by what differs between curves, each in the order of x."""
-    lines = varying(rows, but=[x, "accelerators" if x == "nodes" else "nodes"])
+    x = figure.x
+    lines = list(figure.series) or varying(
+        rows, but=[x, "accelerators" if x == "nodes" else "nodes"]
+    )
     curves: dict[str, list[Row]] = {}
     for row in sorted(rows, key=lambda row: row.axes[x]):
-        name = ", ".join(AXES[each].show(row.axes[each]) for each in lines if each in row.axes)
+        name = ", ".join(_named(each, row.axes[each]) for each in lines if each in row.axes)
         curves.setdefault(name, []).append(row)
     return {name: line for name, line in curves.items() if len(line) > 1}
 
 
+def _named(axis: str, value: Value) -> str:
+    """Return a value of an axis in a sentence."""
+    return AXES[axis].show(value) + (" GPUs" if axis == "accelerators" else "")
+
+
 def _lines(rows: Sequence[Row], figure: Figure, metric: Metric, where: str) -> list[str]:
-    curves = _curves(rows, figure.x)
+    curves = _curves(rows, figure)
     if not curves:
         return []
     axis = AXES[figure.x]
@@ -95,6 +120,43 @@ def _lines(rows: Sequence[Row], figure: Figure, metric: Metric, where: str) -> l
             loss, share = (format_percent(x, decimals=0) for x in (cause.loss, cause.share))
             lines.append(f"Loss{whose} in tok/s/GPU: {loss}, {share} of it to {cause.name}.")
     return lines
+
+
+def _spread(ends: Sequence[Row], figure: Figure, metric: Metric) -> list[str]:
+    """Return the ends of a band over the whole range of x."""
+    curves = _curves(ends, figure)
+    if len(curves) < 2:
+        return []
+    texts = [f"{_ends(line, metric)} with {name}" for name, line in curves.items()]
+    return [f"Ends of the band: {'; '.join(texts)}."]
+
+
+def _knees(rows: Sequence[Row], figure: Figure) -> list[str]:
+    """Return the curves whose marginal efficiency falls below `KNEE`, and those that escape it."""
+    fall: list[str] = []
+    escape: list[str] = []
+    watts: list[str] = []
+    for name, line in _curves(rows, figure).items():
+        first, last = _knee(line, "marginal_return"), line[-1]
+        if first is None:
+            end = METRICS["marginal_return"].show(metric_of(last, "marginal_return"))
+            escape.append(f"{name} ({end} at {last.axes[figure.x]:,})")
+            continue
+        share = METRICS["marginal_return"].show(metric_of(first, "marginal_return"))
+        fall.append(f"{name} from {first.axes[figure.x]:,} ({share})")
+        watt = _knee(line, "marginal_joule_return")
+        watts.append(f"{name} {f'from {watt.axes[figure.x]:,}' if watt else 'nowhere'}")
+    half = "an added GPU brings less than half of one of the first"
+    lines = [f"Diminishing returns ({half}): " + ", ".join(fall) + "."] if fall else []
+    lines += ["The same per added facility watt: " + ", ".join(watts) + "."] if fall else []
+    if escape:
+        lines.append("Not up to the largest size: " + ", ".join(escape) + ".")
+    return lines
+
+
+def _knee(line: Sequence[Row], name: str) -> Row | None:
+    """Return the first row whose metric is below `KNEE`."""
+    return next((row for row in line if (metric_of(row, name) or 1.0) < KNEE), None)
 
 
 def _change(line: Sequence[Row], metric: Metric) -> float:

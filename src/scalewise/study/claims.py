@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from scalewise.explore.causes import find_cause
-from scalewise.step.estimate import NEAR_TIE
+from scalewise.ranges import tie_width
 from scalewise.study.files import Claim, Experiment, Where
 from scalewise.study.measures import AXES, METRICS, Axis, Metric, Value
 from scalewise.study.rows import Row, metric_of, select, values_of
@@ -120,7 +120,7 @@ def compare(claim: Claim, value: float) -> Verdict:
         beyond = side * (value - bound)
         if bound == neutral:
             # The sign of the lead: within a tie it cannot be decided.
-            if abs(value - bound) <= NEAR_TIE:
+            if abs(value - bound) <= tie_width():
                 return "holds with a difference"
             return "holds" if beyond > 0.0 else "does not hold"
         if beyond >= 0.0:
@@ -259,7 +259,7 @@ def _cause(first: Row, second: Row) -> str:
     return (
         f"{slow.strategy} on {slow.accelerators:,} loses {100 * cause.loss:.0f}% against "
         f"{fast.strategy} on {fast.accelerators:,}, {100 * cause.share:.0f}% of it to "
-        f"{cause.name}{_TIE if cause.loss <= NEAR_TIE else ''}."
+        f"{cause.name}{_TIE if cause.loss <= tie_width() else ''}."
     )
 
 

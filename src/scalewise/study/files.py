@@ -45,6 +45,16 @@ class Variant(_Part, frozen=True, kw_only=True):
     Fields of the chip and of the network begin with `accelerator.` or `fabric.`."""
 
 
+class Case(_Part, frozen=True, kw_only=True):
+    """The same experiment with some keys changed."""
+
+    name: str
+    """Name in legends and tables."""
+    set: dict[str, Any] = {}
+    """Keys of the experiment and their values: {scaling = "strong", batch = 1024}. Sizes, kind and
+    figures belong to all cases."""
+
+
 class Figure(_Part, frozen=True, kw_only=True):
     """How the points of an experiment are drawn."""
 
@@ -60,6 +70,9 @@ class Figure(_Part, frozen=True, kw_only=True):
     """Axis with one panel per value, or none."""
     where: Where = {}
     """Points that are drawn, such as {accelerators = [128, 2048]}; all by default."""
+    band: Where = {}
+    """One axis and the values between which a band is drawn around the line, instead of lines of
+    their own: {variant = ["LL128", "Simple, latency x 1.4"]}."""
     log_y: bool = False
     """Whether the axis of the metric is logarithmic."""
     caption: str = ""
@@ -135,6 +148,8 @@ class Experiment(_Part, frozen=True, kw_only=True):
     """Clusters or accelerators of the catalog, or paths of .toml files."""
     variants: tuple[Variant, ...] = ()
     """Changed clusters to compare; by default the unchanged cluster."""
+    cases: tuple[Case, ...] = ()
+    """Versions of this experiment to compare, such as weak and strong scaling; by default one."""
     sizes: str | list[int] = "8..2048"
     """Numbers of GPUs: "8..2048" doubles, commas join, or a list."""
     strategies: tuple[str, ...] = ("fsdp",)
@@ -145,6 +160,9 @@ class Experiment(_Part, frozen=True, kw_only=True):
     """Pipeline stages, likewise."""
     cp: tuple[int, ...] = ()
     """Context-parallel degrees, likewise."""
+    best_over: tuple[str, ...] = ()
+    """Axes of which the fastest value is taken at every size: ["strategy"], or ["strategy", "tp",
+    "pp"] for one curve of all strategies."""
     sequences: tuple[int, ...] = (4096,)
     """Tokens per sequence."""
     scaling: Literal["weak", "strong"] = "weak"
@@ -194,6 +212,13 @@ class Experiment(_Part, frozen=True, kw_only=True):
         used = [name for figure in self.figures for name in figure.y]
         used += [each.metric for each in self.published] + [each.metric for each in self.claims]
         return tuple(dict.fromkeys(used))
+
+
+CHANGEABLE = (
+    "models", "clusters", "variants", "strategies", "tp", "pp", "cp", "best_over", "sequences",
+    "scaling", "batch", "batch_tokens", "precisions", "algorithms", "stacks", "by",
+)  # fmt: skip
+"""Keys of an experiment that a case may change."""
 
 
 class Study(_Part, frozen=True, kw_only=True):
@@ -350,8 +375,22 @@ def _check(study: Study, where: str) -> None:
 def _check_words(each: Experiment) -> None:
     """Reject words that are neither axis nor metric."""
     places: list[Where] = []
+    for case in each.cases:
+        for key in case.set:
+            if key not in CHANGEABLE:
+                raise InputError(
+                    f"case {case.name}: `{key}` cannot be changed",
+                    hint=did_you_mean(key, CHANGEABLE),
+                )
+    for name in each.best_over:
+        if name not in ("strategy", "tp", "pp", "cp"):
+            raise InputError(
+                f"best_over: {name} is not part of a strategy", hint="use strategy, tp, pp or cp"
+            )
     for figure in each.figures:
-        places.append(figure.where)
+        places += [figure.where, figure.band]
+        if len(figure.band) > 1:
+            raise InputError("a band has one axis", hint='for example {variant = ["a", "b"]}')
         if figure.kind == "map" and len(figure.series) != 1:
             raise InputError(
                 "a figure of kind map needs one axis upwards", hint='for example series = ["pp"]'

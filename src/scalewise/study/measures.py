@@ -46,6 +46,7 @@ def _axes(*found: Axis) -> dict[str, Axis]:
 
 AXES = _axes(
     Axis("model", "model"),
+    Axis("case", "case"),
     Axis("cluster", "cluster"),
     Axis("variant", "cluster variant"),
     Axis("algorithm", "collective algorithm"),

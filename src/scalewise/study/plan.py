@@ -54,9 +54,31 @@ def plan(experiment: Experiment) -> list[Item]:
     try:
         if experiment.kind == "collectives":
             return list(_collectives(experiment))
-        return list(_steps(experiment))
+        return [
+            Item({"case": name, **item.axes} if name else item.axes, item.task)
+            for name, case in cases_of(experiment).items()
+            for item in _steps(case)
+        ]
     except InputError as error:
         raise InputError(f"experiment {experiment.id}: {error}", hint=error.hint) from error
+
+
+def cases_of(experiment: Experiment) -> dict[str, Experiment]:
+    """Return the versions of an experiment by name; without cases, itself under an empty name.
+
+    Raises:
+        InputError: If a case changes a key to a value that it cannot have.
+    """
+    if not experiment.cases:
+        return {"": experiment}
+    keys = {**msgspec.to_builtins(experiment), "cases": ()}
+    try:
+        return {
+            case.name: msgspec.convert({**keys, **case.set}, Experiment)
+            for case in experiment.cases
+        }
+    except msgspec.ValidationError as error:
+        raise InputError(str(error), hint="see `scalewise study new`") from error
 
 
 def sizes_of(experiment: Experiment) -> tuple[int, ...]:

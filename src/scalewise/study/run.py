@@ -18,7 +18,7 @@ from scalewise.explore.points import Point, join
 from scalewise.metrics import METRICS
 from scalewise.study.claims import Judged, judge
 from scalewise.study.files import Experiment, Study
-from scalewise.study.plan import Item, plan
+from scalewise.study.plan import Item, cases_of, plan
 from scalewise.study.rows import Row
 from scalewise.study.tasks import (
     ChangesAnswer,
@@ -144,7 +144,7 @@ def _note(into: dict[str, list[str]], key: str, value: str) -> None:
 def _step_rows(experiment: Experiment, pairs: Sequence[tuple[Item, StepAnswer]]) -> list[Row]:
     """Yield one row per size of each curve, with its marginal values."""
     curves: dict[tuple[Any, ...], list[tuple[Item, StepAnswer]]] = {}
-    for item, answer in pairs:
+    for item, answer in _fastest(experiment, pairs):
         key = tuple(v for k, v in item.axes.items() if k not in ("accelerators", "nodes"))
         curves.setdefault(key, []).append((item, answer))
     rows: list[Row] = []
@@ -158,6 +158,39 @@ def _step_rows(experiment: Experiment, pairs: Sequence[tuple[Item, StepAnswer]])
     return rows
 
 
+def _fastest(
+    experiment: Experiment, pairs: Sequence[tuple[Item, StepAnswer]]
+) -> list[tuple[Item, StepAnswer]]:
+    """Return the fastest of the points that differ only in the axes of `best_over`.
+
+    It has the tokens that all their strategies share for a name: "fsdp-tp2" of "fsdp-tp2-mb1" and
+    "fsdp-tp2-mb2".
+    """
+    over = {name: case.best_over for name, case in cases_of(experiment).items()}
+    groups: dict[tuple[Any, ...], list[tuple[Item, StepAnswer]]] = {}
+    for item, answer in pairs:
+        left_out = over[str(item.axes.get("case", ""))]
+        # With the strategy left out, its degrees remain: they are axes of their own.
+        groups.setdefault(
+            tuple((k, v) for k, v in item.axes.items() if k not in left_out), []
+        ).append((item, answer))
+    found = []
+    for key, group in groups.items():
+        item, answer = max(group, key=lambda pair: _speed(pair[1]))
+        if "strategy" not in dict(key):
+            words = [str(each.axes["strategy"]).split("-") for each, _ in group]
+            shared = [word for word in words[0] if all(word in each for each in words)]
+            item = Item({**dict(key), "strategy": "-".join(shared)}, item.task)
+        found.append((item, answer))
+    return found
+
+
+def _speed(answer: StepAnswer) -> float:
+    """Return tokens/s, or nothing for what cannot run."""
+    point = answer.priced.point
+    return point.tokens_per_second if point is not None and point.feasible else -1.0
+
+
 def _step_row(
     name: str, item: Item, answer: StepAnswer, point: Point | None, first: Point | None
 ) -> Row:
@@ -167,7 +200,7 @@ def _step_row(
         return Row(experiment=name, axes=item.axes, infeasible=reason)
     exposed = point.exposed_fraction * point.step_seconds
     load = answer.comm_seconds
-    site = point.facility_watts_per_accelerator
+    watts, site = point.watts_per_accelerator, point.facility_watts_per_accelerator
     rate, joule = point.tokens_per_second_per_accelerator, point.tokens_per_joule
     metrics: dict[str, float | None] = {
         name: getattr(point, name) for name in METRICS if hasattr(point, name)
@@ -179,9 +212,13 @@ def _step_row(
         "comm_fraction": load / point.step_seconds,
         "communication_share": point.exposed_fraction + point.contention_share,
         "hidden_share": 1.0 - min(exposed / load, 1.0) if load > 0.0 else None,
+        "exposed_contention_share": (exposed + point.contention_share * point.step_seconds) / load
+        if load > 0.0
+        else None,
         "bubble_share": point.terms.get("bubble", 0.0) / point.step_seconds,
         "site_watts": None if site is None else site * point.accelerators,
         "joules_per_token": None if joule is None else 1.0 / joule,
+        "tokens_per_device_joule": None if watts is None else rate / watts,
     }
     if point.all_gather_seconds and point.all_gather_latency is not None:
         metrics["gather_latency_share"] = point.all_gather_latency / point.all_gather_seconds
@@ -191,6 +228,10 @@ def _step_row(
         metrics["speedup"] = point.tokens_per_second / first.tokens_per_second
         if point.marginal_tokens_per_second is not None:
             metrics["marginal_return"] = point.marginal_tokens_per_second / smallest
+        if point.marginal_tokens_per_joule is not None and first.tokens_per_joule:
+            metrics["marginal_joule_return"] = (
+                point.marginal_tokens_per_joule / first.tokens_per_joule
+            )
     return Row(
         experiment=name,
         axes=item.axes,

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from scalewise.fields import field_docs
-from scalewise.study.files import Claim, Experiment, Figure, Published, Study, Variant
+from scalewise.study.files import Case, Claim, Experiment, Figure, Published, Study, Variant
 from scalewise.study.measures import AXES, METRICS
 
 WIDTH = 96
@@ -37,6 +37,10 @@ _FIGURE: dict[str, Any] = {
 _VARIANT: dict[str, Any] = {
     "name": "twice the network",
     "set": {"scale_out_bandwidth": "800Gbit/s"},
+}
+_CASE: dict[str, Any] = {
+    "name": "fixed batch",
+    "set": {"scaling": "strong", "batch": 1024},
 }
 _PUBLISHED: dict[str, Any] = {
     "metric": "mfu",
@@ -73,10 +77,12 @@ def new_study(name: str = "my-study") -> str:
         "# Keys of an experiment that all experiments share, unless they say otherwise.",
         "",
         "[[experiment]]",
-        *_keys(Experiment, _EXPERIMENT, skip=("figures", "published", "claims", "variants")),
+        *_keys(Experiment, _EXPERIMENT,
+               skip=("figures", "published", "claims", "variants", "cases")),
         "[[experiment.figures]]",
         *_keys(Figure, _FIGURE),
         *_commented("experiment.variants", Variant, _VARIANT),
+        *_commented("experiment.cases", Case, _CASE),
         *_commented("experiment.published", Published, _PUBLISHED),
         *_commented("experiment.claims", Claim, _CLAIM),
         "# Axes, for x, series, facet, where, at, first and second:",
