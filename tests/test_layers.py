@@ -23,7 +23,7 @@ LAYERS = (
     ("trace", "slurm"),
     ("model", "cluster", "workload", "strategy", "strategies", "stack", "software", "chip", "hf",
      "catalog"),
-    ("physics", "records"),
+    ("physics", "records", "ranges"),
     ("step",),
     ("sweep",),
     ("evidence", "explore", "simulation", "measure"),

@@ -59,7 +59,7 @@ def test_chosen_values_are_in_the_answer(results):
 @pytest.mark.parametrize(
     ("verb", "start"),
     [
-        ("estimate", "<Estimate llama-2-7b on 16x h100-sxm-80gb (dgx-h100), zero1x16-mb1: "),
+        ("estimate", "<Estimate llama-2-7b on 16x h100-sxm-80gb (dgx-h100), zero1x"),
         ("estimates", "<Estimates: 1 strategies of llama-2-7b on dgx-h100>"),
         ("search", "<Search: "),
         ("scale", "<Curves: llama-2-7b (6.74B) | dgx-h100, 8-16 GPUs | strong, "),

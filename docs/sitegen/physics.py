@@ -36,7 +36,12 @@ FURTHER = {
 
 PARTS: dict[str, tuple[str, ...]] = {
     "Collectives": ("physics/collectives.py",),
-    "Kernels": ("physics/compute.py", "physics/layer.py", "step/kernels.py"),
+    "Kernels": (
+        "physics/compute.py",
+        "physics/layer.py",
+        "physics/shapes.py",
+        "step/kernels.py",
+    ),
     "Overlap": ("physics/overlap.py",),
     "Data parallelism": ("step/data_parallel.py",),
     "Tensor parallelism": ("step/tensor_parallel.py",),
@@ -58,6 +63,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "step/flops.py",
     ),
     "Memory": ("physics/memory.py", "step/memory.py"),
+    "Activation recompute": ("step/recompute.py",),
     "Feasibility": ("step/feasibility.py", "step/support.py"),
     "Power": ("physics/power.py",),
     "Cost": ("physics/cost.py",),

@@ -43,11 +43,11 @@ def test_a_quick_calibration_gives_what_is_shipped(run, tmp_path):
     folder = tmp_path / "catalog"
     result = run("calibrate", "--quick", "-o", str(folder))
     assert result.exit_code == 0, result.stderr
-    assert "constants fitted to 1712 runs: median error" in result.stdout
-    assert "fitting constants to 1712 runs ..." in result.stderr
+    assert "constants fitted to 1831 runs: median error" in result.stdout
+    assert "fitting constants to 2109 runs ..." in result.stderr
     assert f"SCALEWISE_CATALOG={folder}" in result.stderr
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-    assert {"stacks/megatron.toml", "stacks/generic-eager.toml", "calibrations/hopper.toml",
+    assert {"stacks/megatron.toml", "stacks/pytorch.toml", "calibrations/hopper.toml",
             "fabrics/infiniband.toml"} <= set(files)  # fmt: skip
     assert not [name for name in files if name.endswith(".tmp")]
     assert f"wrote {sum(name.endswith('.toml') for name in files)} files" in result.stdout

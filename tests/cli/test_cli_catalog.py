@@ -125,9 +125,9 @@ def test_a_word_that_is_no_name_is_reported(run):
 @pytest.mark.parametrize(
     ("framework", "stack"),
     [
-        ("megatron-lm", "megatron"),
-        ("Megatron-Core", "megatron"),
-        ("megatron-deepspeed", "megatron-2021"),
+        ("megatron-lm", "megatron-lm"),
+        ("Megatron-Core", "megatron-lm"),
+        ("Megatron-DeepSpeed", "megatron-deepspeed"),
         ("torchtitan", "pytorch"),
     ],
 )

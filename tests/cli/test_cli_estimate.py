@@ -20,11 +20,12 @@ KEYS = {
     "version", "question", "inputs", "changes", "notes", "fit", "suggestions", "model", "cluster",
     "workload", "strategy", "stack", "num_microbatches", "step_seconds", "terms", "comm_seconds",
     "exposed",
-    "tokens_per_second", "tokens_per_second_per_accelerator", "low", "high", "convention",
+    "tokens_per_second", "tuned", "tokens_per_second_per_accelerator", "low", "high", "convention",
     "tflops", "mfu", "hfu", "peak_flops", "memory", "memory_bytes", "memory_low", "memory_high",
     "memory_capacity", "infeasible", "watts_per_accelerator", "facility_watts_per_accelerator",
     "joules_per_token", "tokens_per_joule", "usd_per_hour", "usd_per_million_tokens",
     "provenance", "defaults", "warnings", "feasible", "memory_headroom", "exposed_fraction",
+    "contention_share", "communication_share",
     "waterfall", "days",
 }  # fmt: skip
 

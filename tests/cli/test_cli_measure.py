@@ -293,7 +293,7 @@ def test_records_are_merged_and_written_as_runs(run, tmp_path):
     result = run("validate", str(tmp_path / "mine.csv"), "--json")
     assert result.exit_code == 0
     assert [row["strategy"] for row in json.loads(result.stdout)["rows"]] == [
-        "ddp2-mb4-eager", "fsdp2-mb4-eager",
+        "ddp2-mb4", "fsdp2-mb4",
     ]  # fmt: skip
 
 

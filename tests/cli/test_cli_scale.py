@@ -36,7 +36,7 @@ def test_question_answer_tables_and_sentences(run):
         "stack megatron"
     )
     assert lines[1].startswith("Best at 256 GPUs: hsdp64, ")
-    assert lines[1].endswith(" No knee up to 256.")
+    assert " No knee up to 256." in " ".join(line.strip() for line in lines[1:3])
     parts = ["\n  at 256 ", "\n  tok/s/GPU ", "\nCrossovers: hsdp64 > fsdp from 128 GPUs",
              "\nDefaults: ", "\nefficiency: "]  # fmt: skip
     places = [result.stdout.index(part) for part in parts]

@@ -39,10 +39,13 @@ def crossing(**changes):
 def test_by_hand():
     one = made("one", {8: 100.0, 16: 100.0, 32: 80.0, 64: 50.0})
     two = made("two", {8: 90.0, 16: 90.0, 32: 88.0, 64: 60.0})
-    assert find([one, two]) == [
-        crossing(accelerators=32, previous=16, winner="two", loser="one", rate=88.0,
-                 gain=pytest.approx(0.1), last=64, last_gain=pytest.approx(0.2))
-    ]  # fmt: skip
+    (found,) = find([one, two])
+    # A lead of 20% in steps of one kind is beyond doubt.
+    assert 0.95 < found.chance < 1.0
+    assert msgspec.structs.replace(found, chance=0.5) == crossing(
+        accelerators=32, previous=16, winner="two", loser="one", rate=88.0,
+        gain=pytest.approx(0.1), last=64, last_gain=pytest.approx(0.2),
+    )  # fmt: skip
     assert find([one]) == []
 
 
@@ -110,15 +113,15 @@ def test_sizes_between_fill_domains_and_share_the_batch():
 
 def test_tensor_parallelism_overtakes_full_sharding_between_doublings():
     curves = scale(
-        load_model("llama-2-7b"), load_cluster("dgx-h100"), WEAK, ["fsdp", "tp2"], [512, 1024],
+        load_model("llama-2-7b"), load_cluster("dgx-h100"), WEAK, ["fsdp", "tp2"], [128, 2048],
         stack="megatron",
     )  # fmt: skip
     (found,) = curves.crossovers
     assert (found.winner, found.loser) == ("tp2", "fsdp")
     # arXiv 2411.13055: tp 2 to 4 overtakes pure FSDP somewhere between 128 and 2,048 H100s.
-    assert 512 < found.accelerators < 1024
-    assert found.accelerators - found.previous == 32
-    assert 0.0 < found.gain < 0.01 < found.last_gain + 0.01
+    assert 128 < found.accelerators < 2048
+    assert found.accelerators - found.previous == 120
+    assert 0.0 < found.gain < 0.05 < found.last_gain
 
     def rate(label, size):
         cluster = load_cluster("dgx-h100")

@@ -11,9 +11,10 @@ from scalewise.catalog import load_cluster
 from scalewise.errors import InputError
 from scalewise.explore.objectives import effort, objective_of, why_slower
 from scalewise.explore.ranking import nondominated
-from scalewise.explore.search import NEAR_TIE, search
+from scalewise.explore.search import search
 from scalewise.explore.space import Limits, count, pieces
 from scalewise.model import load_model
+from scalewise.ranges import TIE_CHANCE
 from scalewise.step.estimate import CHOSEN_FIT, estimate
 from scalewise.step.feasibility import REASONS
 from scalewise.strategies import Strategies
@@ -100,10 +101,10 @@ def test_nothing_fits():
 @pytest.mark.parametrize(("by", "words"), [("time", "% slower"), ("memory", "% more memory")])
 def test_ties_and_reasons(by, words):
     found = search(LLAMA, H100, WORK, limits=FEW, top=200, by=by)
-    best = objective_of(found.best, by)
-    near = [e for e in found.strategies if objective_of(e, by) <= (1 + NEAR_TIE) * best]
+    near = [e for e in found.strategies if found.chance(e) >= TIE_CHANCE]
     assert found.ties == len(near) >= (1 if by == "time" else 2)
-    assert found.loser == found.strategies[len(near)]
+    assert found.loser == next(e for e in found.strategies if found.chance(e) < TIE_CHANCE)
+    assert found.chance(found.best) == pytest.approx(0.5)
     efforts = [effort(e.strategy) for e in near]
     assert found.simplest == near[efforts.index(min(efforts))]
     lines = found.why()
@@ -111,7 +112,7 @@ def test_ties_and_reasons(by, words):
     assert lines[-1].startswith(f"{found.loser.strategy}: ")
     assert words in lines[-1]
     # Where the runner-up is no tie it is the loser itself, and said once.
-    assert len(lines) == (1 if len(near) == 1 else 2)
+    assert len(lines) == (1 if found.loser == found.strategies[1] else 2)
 
 
 def test_why_names_the_terms_that_cost_most():
@@ -287,7 +288,7 @@ def test_overlap_never_costs_more_than_it_hides(by):
 def test_without_a_stack_every_family_has_its_own():
     found = search(LLAMA, H100, WORK, limits=FEW, top=5000)
     for e in found.strategies:
-        assert e.stack.name == ("pytorch" if e.strategy.sharding == "zero3" else "megatron")
+        assert e.stack.name == ("pytorch" if e.strategy.sharding == "zero3" else "megatron-lm")
     # Meshes without data parallelism belong to one family only.
     assert found.evaluated == len(all_strategies())
     spelled = [str(e.strategy) for e in found.strategies]

@@ -75,7 +75,6 @@ def test_best_is_at_least_as_fast_as_what_was_given():
         ("tp8-pp8", 8, {}, "mesh: tp 8 x cp 1 x pp 8 = 64 does not divide 8"),
         ("fsdp", 3, {"rule": Rule(kind="weak", batch=0.5, seq_len=4096)}, "not a whole number"),
         ("fsdp-tp3", 6, {}, "tp = 3 does not divide the 32 attention heads"),
-        ("fsdp-eager", 8, {}, "the strategy says eager, but stack megatron is compiled"),
         ("fsdp-ep2", 8, {}, "ep = 2 needs a mixture of experts"),
         ("best-tp16", 8, {}, "mesh: no strategy within the limits divides this size"),
         ("best-pp1", 8, {"model": "gpt3-175b"}, "memory: none of "),
@@ -86,6 +85,12 @@ def test_what_cannot_be_says_why(template, size, fields, said):
     assert answer.point is None
     assert answer.missing.accelerators == size
     assert said in answer.missing.reason
+
+
+def test_a_mode_that_the_software_lacks_is_said_and_priced():
+    answer = price(task("fsdp-eager", 8))
+    assert answer.point.tokens_per_second == price(task("fsdp", 8)).point.tokens_per_second
+    assert "the strategy says eager, but stack megatron is compiled" in answer.warnings
 
 
 def test_an_interrupted_search_is_no_point(monkeypatch):

@@ -96,7 +96,7 @@ def test_stages_of_a_rank():
 
 def test_full_recompute_keeps_less_until_backward():
     kept = {}
-    for name in ("ddp1-mb8", "ddp1-mb8-acsel", "ddp1-mb8-acfull"):
+    for name in ("ddp1-mb8", "ddp1-mb8-acsel", "ddp1-mb8-ac1of2", "ddp1-mb8-acfull"):
         module = build(job(name), CPU).modules[0]
         saved = []
         with torch.autograd.graph.saved_tensors_hooks(
@@ -106,6 +106,7 @@ def test_full_recompute_keeps_less_until_backward():
         kept[name] = sum(saved)
     assert kept["ddp1-mb8-acfull"] < 0.6 * kept["ddp1-mb8"]
     assert kept["ddp1-mb8-acsel"] < kept["ddp1-mb8"]
+    assert kept["ddp1-mb8-acfull"] < kept["ddp1-mb8-ac1of2"] < kept["ddp1-mb8"]
 
 
 def test_doubtful_circumstances_are_put_on_record():

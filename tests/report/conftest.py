@@ -1,10 +1,30 @@
+"""Estimates for the tests of views, by constants that no calibration changes."""
+
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import report_cases
 from report_cases import priced
+
+CONSTANTS = Path(__file__).parent.parent / "data" / "catalog"
+"""Stacks, chips and fabrics as they were calibrated on one day: literal text needs them."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def constants():
+    """Take them before those that are shipped."""
+    cached = [each for each in vars(report_cases).values() if hasattr(each, "cache_clear")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SCALEWISE_CATALOG", str(CONSTANTS))
+        for each in cached:
+            each.cache_clear()
+        yield
+    for each in cached:
+        each.cache_clear()
 
 
 @pytest.fixture

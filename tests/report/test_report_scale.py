@@ -1,4 +1,5 @@
 import io
+import re
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from scalewise.catalog import load_cluster
 from scalewise.explore.scale import scale
 from scalewise.explore.sizes import Rule
 from scalewise.model import load_model
+from scalewise.ranges import ratio_range
 from scalewise.report import scale_words as words
 from scalewise.report.scale_table import print_curves
 
@@ -63,9 +65,15 @@ def test_titles(one, many):
 
 def test_the_best_at_the_largest_size(one, many):
     (line,) = words.best_lines(one)
-    assert line == ("Best at 8,192 GPUs: hsdp64, 11,100 tok/s/GPU [8,080-14,400], +92% over fsdp.")
-    assert words.best_lines(one, share=0.1)[0].endswith(" No knee up to 8,192.")
-    assert words.knee_line(one) == "fsdp at 8,192 (marginal 44.8%)"
+    best, other = (curve.points[-1] for curve in (one.curves[1], one.curves[0]))
+    level = words.interval(best.low, best.high)
+    low, high = ratio_range(best.basis, other.basis)
+    ratio = words.gain_interval(low - 1.0, high - 1.0)
+    assert line == (
+        f"Best at 8,192 GPUs: hsdp64, 11,000 tok/s/GPU {level}, +422% {ratio} over fsdp."
+    )
+    assert words.best_lines(one, share=0.05)[0].endswith(" No knee up to 8,192.")
+    assert words.knee_line(one) == ("fsdp at 8,192 (marginal 9.0%); tp2 at 8,192 (marginal 23.9%)")
     # One line for each model and sequence length, at most two.
     lines = words.best_lines(many)
     assert len(lines) == 2
@@ -84,16 +92,17 @@ def test_a_strategy_that_was_searched_has_its_name(many):
 
 def test_knees(one):
     lines = words.knee_sentences(one)
-    assert lines[0] == "fsdp: knee at 8,192 GPUs, marginal efficiency 44.8%, below 50%"
-    assert lines[1].startswith("hsdp64: no knee up to 8,192 GPUs, marginal efficiency 96.9%")
+    assert lines[0] == "fsdp: knee at 8,192 GPUs, marginal efficiency 9.0%, below 50%"
+    assert lines[1].startswith("hsdp64: no knee up to 8,192 GPUs, marginal efficiency 95.6%")
     assert lines[4] == "ddp: no knee, fewer than two sizes can run"
 
 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({}, "tp2 > fsdp from 768 GPUs"),
-        ({"gain": 0.001, "last_gain": 0.01}, "tp2 > fsdp from 768 GPUs (tie)"),
+        ({"chance": 0.95}, "tp2 > fsdp from 768 GPUs"),
+        ({"chance": 0.78}, "tp2 > fsdp from 768 GPUs (chance 78% at 2,048)"),
+        ({"chance": 0.6}, "tp2 > fsdp from 768 GPUs (tie)"),
     ],
 )
 def test_crossovers_in_words(one, change, text):
@@ -106,7 +115,9 @@ def test_crossovers_in_words(one, change, text):
 
 
 def test_crossovers_of_one_loser_at_one_size_are_joined(one):
-    first = msgspec.structs.replace(one.crossovers[0], winner="a", loser="c", accelerators=16)
+    first = msgspec.structs.replace(
+        one.crossovers[0], winner="a", loser="c", accelerators=16, chance=0.99
+    )
     second = msgspec.structs.replace(first, winner="b")
     third = msgspec.structs.replace(first, accelerators=128)
     line = words.crossover_line(msgspec.structs.replace(one, crossovers=(first, second, third)))
@@ -116,14 +127,14 @@ def test_crossovers_of_one_loser_at_one_size_are_joined(one):
 
 def test_causes(one):
     assert words.cause_sentences(only(one, label="fsdp")) == [
-        "fsdp -9.7% up to 1,024 GPUs (contention with all-gathers, ring latency), then -44.2% "
+        "fsdp -15.9% up to 1,024 GPUs (contention with all-gathers, ring latency), then -78.1% "
         "(exposed all-gather, ring latency)"
     ]
     # What all losses share is said once.
     two = msgspec.structs.replace(only(one, label="fsdp"), sizes=(64, 1024))
     first = msgspec.structs.replace(two.curves[0], points=two.curves[0].points[:2])
     assert words.cause_line(msgspec.structs.replace(two, curves=(first,))) == (
-        "contention with all-gathers. fsdp -9.7% (ring latency)"
+        "contention with all-gathers. fsdp -15.9% (ring latency)"
     )
 
 
@@ -166,22 +177,26 @@ def printed(curves, width=100, **options):
 
 def test_terminal_has_the_answer_two_tables_and_causes(one):
     lines = printed(one)
-    assert lines[1].startswith("Best at 8,192 GPUs: hsdp64, 11,100 tok/s/GPU [8,080-14,400]")
-    assert lines[2] == "Knee: fsdp at 8,192 (marginal 44.8%)"
-    head = (
-        "  at 8,192   tok/s/GPU   MFU %   exposed %   efficiency %   marginal %   tok/J   $/M tok"
-    )
-    place = lines.index(head)
-    assert lines[place + 1 : place + 5] == [
-        "  hsdp64        11,100    47.9         1.5           97.1         96.9    8.81    0.0741",
-        "  tp2            7,290    31.6        23.0           65.0         61.1    5.95    0.1125",
-        "  fsdp           5,740    24.9        39.1           50.4         44.8    4.74    0.1426",
-        "  tp8-pp16       4,170    18.1        36.3           86.4         84.4    3.52    0.1964",
+    assert lines[1].startswith("Best at 8,192 GPUs: hsdp64, 11,000 tok/s/GPU [")
+    assert lines[2] == "Knee: fsdp at 8,192 (marginal 9.0%); tp2 at 8,192 (marginal 23.9%)"
+    head = "at 8,192 tok/s/GPU MFU % exposed % efficiency % [low-high] marginal % tok/J $/M tok"
+    words_of = [" ".join(line.split()) for line in lines]
+    place = words_of.index(head)
+    # The interval of the efficiency is that of a ratio; its ends are the catalog's.
+    plain = [re.sub(r" \[\d+-\d+\]", "", line) for line in words_of[place + 1 : place + 5]]
+    assert plain == [
+        "hsdp64 11,000 47.7 2.0 95.9 95.6 8.78 0.0744",
+        "tp8-pp16 3,690 16.0 43.5 76.8 73.5 3.12 0.2221",
+        "tp2 3,610 15.6 62.8 31.9 23.9 3.03 0.2271",
+        "fsdp 2,110 9.2 76.9 18.4 9.0 1.79 0.3881",
     ]
     assert "  tok/s/GPU      64   1,024   8,192" in lines
-    assert "  tp8-pp16        -   4,830   4,170" in lines
-    assert "Crossovers: hsdp64 > fsdp from 128 GPUs; tp2 > fsdp from 768" in lines
-    assert any(line.startswith("Cause: fsdp -9.7% up to 1,024 GPUs") for line in lines)
+    assert "  tp8-pp16        -   4,800   3,690" in lines
+    assert any(
+        line.startswith("Crossovers: hsdp64 > fsdp from 128 GPUs; tp2 > fsdp from 384")
+        for line in lines
+    )
+    assert any(line.startswith("Cause: fsdp -15.9% up to 1,024 GPUs") for line in lines)
     assert "Cannot run: ddp at 64-8,192: memory: needs 135.1 GiB of 79.6 GiB" in lines
 
 
@@ -212,4 +227,4 @@ def test_a_budget_has_days_and_cost(many):
                   stack="megatron")  # fmt: skip
     head, row = printed(asked)[3:5]
     assert head.split()[-2:] == ["run", "$"]
-    assert row.endswith(" $143,931")
+    assert row.endswith(" $142,677")

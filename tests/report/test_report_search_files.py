@@ -77,7 +77,9 @@ def test_rows_hold_the_estimate_and_every_field_of_its_strategy(found):
 def test_ties_are_those_of_the_search(found):
     lines = search_rows(found)
     assert found.ties > 1
-    assert sum(row["tie"] for row in lines[:8]) == min(found.ties, 8)
+    assert [row["tie"] for row in lines[:8]] == list(map(found.is_tie, found.strategies))
+    every = searched(top=1000)
+    assert sum(row["tie"] for row in search_rows(every)) == every.ties == found.ties
     alone = replace(found, ties=1)
     assert not any(row["tie"] for row in search_rows(alone))
 

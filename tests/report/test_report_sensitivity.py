@@ -7,12 +7,14 @@ import pytest
 
 from scalewise.cli.common import drawn
 from scalewise.explore.sensitivity import Sensitivities
+from scalewise.ranges import tie_width
 from scalewise.report.sensitivity_table import (
     lead,
     print_sensitivities,
     signed,
 )
 from scalewise.strategy import parse_strategy
+from scalewise.units import format_percent
 from sensitivity_cases import BLANK, ROWS, row, small_step
 
 
@@ -52,8 +54,9 @@ def test_the_lead_names_the_best_upgrade_and_what_needs_none(found, today):
 
 
 def test_nothing_to_buy(found):
-    small = replace(found, rows=[row("HBM bandwidth", 0.014), BLANK])
-    assert lead(small) == "No upgrade gains more than a tie (1.5% tok/s)."
+    small = replace(found, rows=[row("HBM bandwidth", 0.9 * tie_width()), BLANK])
+    tie = format_percent(tie_width())
+    assert lead(small) == f"No upgrade gains more than a tie ({tie} tok/s)."
 
 
 def test_the_table(found, monkeypatch):
@@ -83,7 +86,7 @@ def test_what_does_not_fit(found, today):
         fits=("1.14 x the HBM capacity may hold it",),
     )
     page = text(cannot)
-    assert "LIKELY OUT OF MEMORY: 50.7 GiB" in page
+    assert "LIKELY OUT OF MEMORY: 53.9 GiB" in page
     assert "Fits with: HBM capacity, 2 x: fsdp8-mb2" in page
     assert "Fits with: 1.14 x the HBM capacity may hold it" in page
     assert lead(cannot) == "fsdp8-mb2 does not fit: memory: needs 91.2 GiB of 80.0 GiB"

@@ -33,11 +33,11 @@ def test_neighbors_use_the_same_gpus(name):
 
 def test_the_best_change_was_estimated(fsdp):
     assert suggestions(fsdp) == (
-        "hsdp16x128-mb2 (shard in groups of 128 ranks): 11,100 tok/s/GPU, +18%",
+        "hsdp32x64-mb2 (shard in groups of 64 ranks): 11,100 tok/s/GPU, +91%",
     )
-    other = again(fsdp, "hsdp16x128-mb2")
+    other = again(fsdp, "hsdp32x64-mb2")
     gain = other.tokens_per_second / fsdp.tokens_per_second - 1.0
-    assert f"{100 * gain:+.0f}%" == "+18%"
+    assert f"{100 * gain:+.0f}%" == "+91%"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -45,6 +45,10 @@ def test_suggestions_fit_and_gain(name):
     e = priced(name)
     for text in suggestions(e):
         words = text.split()
+        if words[0] == "more":
+            # Nothing that one change makes fit.
+            assert e.fit < 0.5
+            continue
         if words[0] == "--batch":
             work = Workload(seq_len=e.workload.seq_len, global_batch=int(words[1]))
             e, words = replace(e, workload=work), words[3:]
@@ -67,7 +71,7 @@ def test_the_fastest_change_that_fits():
     e = asked("llama-2-7b", "dgx-h100", "fsdp256-mb8", 4096, 2048)
     assert e.fit < 0.5
     (text,) = suggestions(e)
-    assert text == ("fsdp256-mb2 (micro-batch 2) fits with a chance of >99%: 8,550 tok/s/GPU")
+    assert text == ("fsdp256-mb2 (micro-batch 2) fits with a chance of >99%: 9,320 tok/s/GPU")
     assert again(e, "fsdp256-mb4").fit < CHOSEN_FIT
 
 
@@ -76,7 +80,7 @@ def test_an_empty_pipeline_is_blamed_on_the_batch(batch, count):
     e = asked("gpt3-175b", "dgx-a100", "zero1x1-tp8-pp8-mb1", 2048, batch)
     (text,) = suggestions(e)
     start = f"global batch is {batch}, {count} for 8 pipeline stages: raise --batch to 32, "
-    assert text.startswith(start + "153 tok/s/GPU, +")
+    assert text.startswith(start + "132 tok/s/GPU, +")
     assert "bubble" not in text
 
 
@@ -85,7 +89,7 @@ def test_a_small_chance_to_fit_is_raised_even_at_a_loss(fsdp):
     chip = fsdp.cluster.accelerator.with_(memory_bytes=memory)
     e = estimate(
         fsdp.model, fsdp.cluster.with_(accelerator=chip), fsdp.workload,
-        parse_strategy("hsdp16x128-mb2"),
+        parse_strategy("hsdp16x128-mb2"), stack=fsdp.stack,
     )  # fmt: skip
     assert 0.5 < e.fit < CHOSEN_FIT
     (text,) = suggestions(e)

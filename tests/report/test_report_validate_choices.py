@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from scalewise.evidence.choices import Choice, Layout, Suspect
-from scalewise.evidence.validate import Sweep
+from scalewise.evidence.sweeps import Sweep
 from scalewise.report.validate_choices import blame, difference, print_choices, summary
 
 

@@ -90,12 +90,16 @@ def test_studies_are_listed_and_run(client, ask):
 
 def test_evidence_has_every_run(client):
     rows = client.get("/api/evidence").json()["rows"]
-    assert len(rows) == 2013
+    assert len(rows) == 2467
     judged = [row for row in rows if row["judged"]]
     assert len(judged) > 1500
     one = next(row for row in judged if row["id"] == "mpt-70b-h10080gbx512-s2048-mb8-ga1")
     assert one["measured"] == 1007.0
     assert one["error"] == pytest.approx(one["predicted"] / 1007.0 - 1)
+    assert one["left_out_low"] < one["left_out"] < one["left_out_high"]
+    slow = [row for row in rows if row["reason"] == "degraded (far slower than its sweep)"]
+    assert {row["source"] for row in slow} == {"nanotron"}
+    assert not any(row["judged"] or row["held_out"] for row in slow)
     assert all(row["reason"] for row in rows if row["status"] == "unsupported")
 
 
@@ -289,7 +293,7 @@ ASKED = st.fixed_dictionaries(
         "batch": st.sampled_from([1, 3, 8, 255, 1024, "4k", 2**24]),
         "seq": st.sampled_from([1, 2, 127, 4096, "32k", 4194304]),
         "precision": st.sampled_from(["bf16", "fp8", "nvfp4", "fp32"]),
-        "stack": st.sampled_from(["megatron", "maxtext-tpu", "generic-eager", "none"]),
+        "stack": st.sampled_from(["megatron", "maxtext-tpu", "pytorch", "none"]),
         "tokens": st.sampled_from([1, "15T", "1e29", "0"]),
         "power_cap": st.sampled_from(["500W", "1W", "9MW"]),
         "algorithm": st.sampled_from(["ring", "pat", "x"]),

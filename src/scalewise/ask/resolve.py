@@ -398,8 +398,13 @@ class _Resolver:
         given = self.objects.stack or self.question.stack
         if given is None:
             return None
-        base = None if self.template is None else self.template.base
-        software = choose_stack(given, cluster, compiled=None if base is None else base.compiled)
+        template, sharded = self.template, False
+        if template is not None and template.limits is None:
+            ranks = template.base.dp_shard if template.fixed else cluster.accelerators
+            degrees = 1 if template.fixed else template.base.accelerators
+            sharded = template.base.sharding == "zero3" and ranks > degrees
+        compiled = None if template is None else template.base.compiled
+        software = choose_stack(given, cluster, fully_sharded=sharded, compiled=compiled)
         if software.reason is not None:
             value, why = software.stack.name, software.reason
             self.defaults.append(Default(flag="--stack", value=value, why=why))

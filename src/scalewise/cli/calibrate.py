@@ -114,7 +114,6 @@ def calibrate(
             "median_error": median,
             "p90_error": p90,
             "constants": constants,
-            "intervals": done.intervals,
             "files": [str(path) for path in done.files],
         }
         click.echo(to_json(result))

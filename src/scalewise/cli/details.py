@@ -153,7 +153,7 @@ def clusters(found: list[Cluster]) -> Listing:
 
 
 def stacks(found: list[Stack]) -> Listing:
-    """Return the table of software stacks: frameworks and prediction intervals."""
+    """Return the table of software stacks: frameworks, and what they were fitted on."""
     data = [msgspec.to_builtins(stack) for stack in found]
     rows = [
         (
@@ -161,14 +161,14 @@ def stacks(found: list[Stack]) -> Listing:
             stack.devices,
             "compiled" if stack.compiled else "eager",
             stack.attention_kernel,
-            f"{stack.interval[0]:.2f} - {stack.interval[1]:.2f}",
+            f"{stack.largest_run:,}" if stack.largest_run else "-",
             cut(", ".join(stack.frameworks), 20),
             stack.fitted_on,
         )
         for stack in found
     ]
-    heads = ("stack", "device", "mode", "attention", "interval", "frameworks", "fitted on")
-    caption = "Interval: 80% prediction interval, as factors on the predicted throughput."
+    heads = ("stack", "device", "mode", "attention", "largest run", "frameworks", "fitted on")
+    caption = "Largest run: GPUs of the largest run it was fitted on; intervals widen beyond."
     return Listing(data, draw_list(heads, rows, caption))
 
 

@@ -74,7 +74,10 @@ def _words(ctx: click.Context, parameter: click.Parameter, text: str | None) -> 
     "--sharding", callback=_words, metavar="W,...", help="Sharding to try: ddp,zero1,zero2,zero3."
 )
 @click.option(
-    "--recompute", callback=_words, metavar="W,...", help="Recompute to try: none,selective,full."
+    "--recompute",
+    callback=_words,
+    metavar="W,...",
+    help="Recompute to try: none,selective,attention,op,1of4,full. [none,selective,1of4,1of2,full]",
 )
 @click.option(
     "--schedule",

@@ -21,6 +21,7 @@ from scalewise.explore.causes import TIE
 from scalewise.explore.points import Crossover, Curve, Point
 from scalewise.explore.sizes import Rule
 from scalewise.explore.templates import Template
+from scalewise.ranges import chance_faster
 
 PARTS = 16
 """Maximum number of parts of a gap between two sizes: finer would exceed the accuracy."""
@@ -48,7 +49,10 @@ def _crossings(first: Curve, second: Curve) -> list[Crossover]:
     pairs = [(p, others[p.accelerators]) for p in first.feasible if p.accelerators in others]
     found: list[Crossover] = []
     ahead: str | None = None
-    end = pairs[-1][0].tokens_per_second / pairs[-1][1].tokens_per_second if pairs else 1.0
+    if not pairs:
+        return []
+    end = pairs[-1][0].tokens_per_second / pairs[-1][1].tokens_per_second
+    likely = float(chance_faster(pairs[-1][0].basis, pairs[-1][1].basis))
     for place, (one, other) in enumerate(pairs):
         ratio = one.tokens_per_second / other.tokens_per_second
         if abs(ratio - 1.0) <= TIE:
@@ -73,6 +77,7 @@ def _crossings(first: Curve, second: Curve) -> list[Crossover]:
                     rate=leading.tokens_per_second_per_accelerator,
                     last=pairs[-1][0].accelerators,
                     last_gain=(end if winner is first else 1.0 / end) - 1.0,
+                    chance=likely if winner is first else 1.0 - likely,
                 )
             )
     return found

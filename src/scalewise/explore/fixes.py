@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from scalewise.errors import InputError
 from scalewise.step.estimate import CHOSEN_FIT, estimate
+from scalewise.strategy import recompute_words
 from scalewise.units import format_bytes
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ def _changes(s: Strategy) -> Iterator[tuple[Strategy, str]]:
     """Yield changes that save memory, each with its description."""
     if s.recompute == "none":
         yield s.with_(recompute="selective"), "selective recompute"
-    if s.recompute != "full":
-        yield s.with_(recompute="full"), "full recompute"
+    for kind in ("1of4", "1of2", "full") if s.recompute in ("none", "selective") else ("full",):
+        if s.recompute != kind:
+            yield s.with_(recompute=kind), recompute_words(kind)
     if s.micro_batch > 1 and s.micro_batch % 2 == 0:
         yield s.with_(micro_batch=s.micro_batch // 2), "half the micro-batch"
     if s.recompute != "full" and s.micro_batch > 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scalewise.errors import InputError, did_you_mean
+from scalewise.strategy import RECOMPUTES
 from scalewise.terms import TERMS
 from scalewise.units import format_percent
 
@@ -92,5 +93,7 @@ def effort(s: Strategy) -> tuple[float, ...]:
     kinds += s.sharding == "zero3" and s.dp_replicate > 1
     switched_off = (not s.reshard_after_forward) + (s.tp > 1 and not s.sequence_parallel)
     switched_off += 3 - s.overlap_dp - s.overlap_tp - s.overlap_pp + (s.prefetch == 0)
-    recompute = ("none", "selective", "full").index(s.recompute)
+    # K of N blocks stand between the kinds that need no list of blocks and all of them.
+    kinds_ = tuple(RECOMPUTES)
+    recompute = kinds_.index(s.recompute) if s.recompute in kinds_ else len(kinds_) - 1.5
     return kinds, s.pp, s.tp * s.cp, switched_off, recompute

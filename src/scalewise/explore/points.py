@@ -16,6 +16,7 @@ import msgspec
 
 from scalewise.explore.causes import Cause, find_cause
 from scalewise.explore.sizes import Rule
+from scalewise.ranges import Basis, parts_of
 from scalewise.results import Result
 
 KNEE = 0.5
@@ -75,6 +76,12 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Strategies evaluated to find this one; None if it was given."""
     infeasible: str | None = None
     """Why it cannot run, or None."""
+    family: str = ""
+    """Software family."""
+    chip: str = ""
+    """Architecture of the GPU."""
+    beyond: float = 0.0
+    """Doublings of GPUs beyond the largest run the software was fitted on."""
     previous: int | None = None
     """GPUs of the point that the marginal values refer to; None for the first."""
     marginal_tokens_per_second: float | None = None
@@ -90,6 +97,22 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def feasible(self) -> bool:
         """Whether it can run."""
         return self.infeasible is None
+
+    @property
+    def basis(self) -> Basis:
+        """What intervals of ratios to points of the same model and sequence depend on."""
+        return Basis(
+            rate=self.tokens_per_second_per_accelerator,
+            parts=parts_of(self.terms, self.step_seconds),
+            software=self.stack,
+            family=self.family or self.stack,
+            chip=self.chip,
+            accelerators=self.accelerators,
+            beyond=self.beyond,
+            parameters=1.0,
+            seq_len=1,
+            tokens=self.global_batch / self.accelerators,
+        )
 
 
 class InfeasibleSize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -191,6 +214,8 @@ class Crossover(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Largest size at which both run."""
     last_gain: float
     """Lead there; negative if it was lost again."""
+    chance: float = 0.5
+    """Chance that the winner leads there, 0 to 1."""
 
 
 class Curves(Result, msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,8 +4,8 @@
     found.best, found.evaluated, found.infeasible      # an Estimate; counts by reason
 
 Every strategy of `space` goes through the functions of `estimate`, piece by piece, so that memory
-does not grow with the space. Strategies that cannot run are counted by reason. Ties, within 1.5%,
-are marked.
+does not grow with the space. Strategies that cannot run are counted by reason. Ties are marked:
+strategies with a chance of at least 1 in 3 to be better than the best.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from scalewise.explore.ranking import ParetoFront, Rows, TopK, candidates, small
 from scalewise.explore.space import Limits, count, pieces
 from scalewise.numeric import Array, Index, Mask
 from scalewise.physics.memory import fit_chance
+from scalewise.ranges import TIE_CHANCE, chance, ratio_deviation
 from scalewise.results import Result
 from scalewise.software import choose_stack
-from scalewise.step.estimate import CHOSEN_FIT, NEAR_TIE, Estimates, estimate
+from scalewise.step.estimate import CHOSEN_FIT, Estimates, estimate
 from scalewise.step.feasibility import OUT_OF_MEMORY, REASONS
 from scalewise.step.result import Estimate
 from scalewise.strategies import WORDS, Strategies
@@ -87,10 +88,14 @@ class Search(Result):
 
     def is_tie(self, e: Estimate) -> bool:
         """Return whether an estimate ties with the best."""
+        return self.ties > 1 and self.chance(e) >= TIE_CHANCE
+
+    def chance(self, e: Estimate) -> float:
+        """Return the chance that an estimate is better than the best, 0 to 1; 0.5 for itself."""
         best = self.best
-        if best is None or self.ties < 2:
-            return False
-        return objective_of(e, self.by) <= (1.0 + NEAR_TIE) * objective_of(best, self.by)
+        assert best is not None
+        lead = np.log(objective_of(best, self.by) / objective_of(e, self.by))
+        return float(chance(lead, ratio_deviation(e.basis, best.basis)))
 
     def why(self) -> list[str]:
         """Return why others are slower, by term: the runner-up, and the best that is not a tie."""
@@ -130,14 +135,35 @@ class _Question:
         )
 
     def full(self, rows: Rows) -> list[Estimate]:
-        """Estimate rows one by one, each with its own software."""
+        """Estimate rows in their order, each with its own software."""
+        found: dict[int, Estimate] = {}
+        for places, many in self.families(rows):
+            found |= {place: many[row] for row, place in enumerate(places.tolist())}
+        return [found[place] for place in sorted(found)]
+
+    def families(self, rows: Rows) -> Iterator[tuple[Index, Estimates]]:
+        """Estimate rows by the software that runs them: places, and their estimates."""
         strategies = rows.strategies()
-        if self.stack is None:
-            return [self.estimate([each])[0] for each in strategies]
-        if not strategies:
-            return []
-        many = self.estimate(strategies)
-        return [many[row] for row in range(len(many))]
+        # As `estimate` chooses: fully sharded or not, eager or not.
+        kinds = [
+            self.stack is not None
+            or (s.sharding == "zero3" and s.dp_shard > 1, s.compiled is False)
+            for s in strategies
+        ]
+        for kind in dict.fromkeys(kinds):
+            places = np.array([place for place, each in enumerate(kinds) if each == kind])
+            yield places, self.estimate([strategies[place] for place in places])
+
+    def chances(self, rows: Rows) -> Array:
+        """Return the chance that each row is better than the first one."""
+        found = np.zeros(rows.values.shape[1])
+        lead = np.log(rows.values[0, :1] / rows.values[0])
+        for _, first in self.families(rows.take(np.arange(min(len(found), 1)))):
+            best = first.basis(0)
+            for places, many in self.families(rows):
+                wide = ratio_deviation(many.basis(np.arange(len(places))), best)
+                found[places] = chance(lead[places], wide)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,7 +372,7 @@ def search(
         interrupted = True
 
     values = kept.rows.values[0]
-    near = values <= (1.0 + NEAR_TIE) * values[:1] if len(values) else np.zeros(0, dtype=bool)
+    near = ask.chances(kept.rows) >= TIE_CHANCE
     best = ask.full(kept.rows.take(np.arange(min(top, len(values)))))
     equals = kept.rows.take(np.flatnonzero(near))
     efforts = [effort(s) for s in equals.strategies()]

@@ -23,9 +23,10 @@ from scalewise.explore.fixes import fixes
 from scalewise.explore.search import search
 from scalewise.explore.space import Limits
 from scalewise.explore.upgrades import Means, Part, Upgrade, upgrades
+from scalewise.ranges import ratio_range, tie_width
 from scalewise.results import Result
 from scalewise.software import choose_stack
-from scalewise.step.estimate import NEAR_TIE, estimate
+from scalewise.step.estimate import estimate
 
 if TYPE_CHECKING:
     from scalewise.cluster import Cluster
@@ -64,6 +65,10 @@ class Sensitivity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The same of tokens per dollar."""
     gain: float | None = None
     """Gain of tokens/s by the finite change, as a fraction; None where it changes what fits."""
+    gain_low: float | None = None
+    """Low end of the 80% prediction interval of the gain."""
+    gain_high: float | None = None
+    """High end of it."""
     energy_gain: float | None = None
     """Gain of tokens per joule; None if power is unknown."""
     cost_gain: float | None = None
@@ -268,7 +273,7 @@ class _Trial:
             better = self.best(changed, software, f"{upgrade.name}, {upgrade.to}")
             if better is not None and not (
                 after.feasible
-                and after.tokens_per_second * (1.0 + NEAR_TIE) >= better.tokens_per_second
+                and after.tokens_per_second * (1.0 + tie_width()) >= better.tokens_per_second
             ):
                 after, moves = better, True
         if not after.feasible:
@@ -279,7 +284,8 @@ class _Trial:
         if upgrade.capacity and not reoptimize:
             return Sensitivity(**facts, note=FIXED_CAPACITY)
         facts |= zip(("gain", "energy_gain", "cost_gain"), _gains(after, today), strict=True)
-        return Sensitivity(**facts)
+        low, high = ratio_range(after.basis, today.basis, paired=not moves)
+        return Sensitivity(**facts, gain_low=low - 1.0, gain_high=high - 1.0)
 
     def _slopes(
         self, upgrade: Upgrade, cluster: Cluster, stack: Stack, today: Estimate

@@ -43,6 +43,10 @@ LARGEST_MICRO_BATCH = 64
 LARGEST_CHUNKS = 12
 
 
+RECOMPUTE = ("none", "selective", "1of4", "1of2", "full")
+"""Kinds of recompute that a search tries; "selective" is the one of the software."""
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Allowed values; None allows everything that divides."""
 
@@ -59,7 +63,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sharding: tuple[str, ...] | None = None
     """Sharding: ddp, zero1, zero2, zero3."""
     recompute: tuple[str, ...] | None = None
-    """none, selective, full."""
+    """Kinds of recompute: none, selective, attention, op, full, or 1of4 for every fourth block;
+    None for those of `RECOMPUTE`."""
     schedule: tuple[str, ...] | None = None
     """gpipe, 1f1b, interleaved, zbh1, zbv; None for all schedules of the software."""
     overlap: tuple[bool, ...] = (True, False)
@@ -78,7 +83,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     f"{field} = {values} must be whole numbers of at least 1",
                     hint=f"for example {field} = 1,2,4",
                 )
-        for field in ("sharding", "recompute", "schedule"):
+        for word in self.recompute or ():
+            Strategy(recompute=word)
+        for field in ("sharding", "schedule"):
             for word in getattr(self, field) or ():
                 if word not in WORDS[field]:
                     known = [str(w) for w in WORDS[field]]
@@ -193,9 +200,7 @@ def products(
 ) -> Iterator[dict[str, Axis]]:
     """Yield the axes of every (pipeline stages, data-parallel ranks), in order."""
     count = cluster.accelerators
-    recompute = [
-        {"recompute": encode("recompute", word)} for word in limits.recompute or WORDS["recompute"]
-    ]
+    recompute = [{"recompute": encode("recompute", word)} for word in limits.recompute or RECOMPUTE]
     for pp in _allowed(divisors(count), limits.pp):
         if pp > model.layers:
             break

@@ -200,7 +200,7 @@ def point_of(
         high=e.high,
         mfu=e.mfu,
         exposed_fraction=e.exposed_fraction,
-        contention_share=e.terms["contention"] / e.step_seconds,
+        contention_share=e.contention_share,
         memory_bytes=e.memory_bytes,
         fit=e.fit,
         watts_per_accelerator=e.watts_per_accelerator,
@@ -212,4 +212,7 @@ def point_of(
         all_gather_latency=latency,
         evaluated=evaluated,
         infeasible=e.infeasible,
+        family=e.basis.family,
+        chip=e.basis.chip,
+        beyond=e.basis.beyond,
     )

@@ -17,7 +17,7 @@ import msgspec
 
 from scalewise.errors import InputError
 from scalewise.explore.space import Limits
-from scalewise.strategy import SCHEDULES, Sharding, Strategy, parse_strategy
+from scalewise.strategy import SCHEDULES, Sharding, Strategy, parse_strategy, recompute_of_token
 
 BEST = "best"
 """Word for the strategy that is searched at each size."""
@@ -43,8 +43,6 @@ _HELD_WORDS = {
     **{word: ("sharding", kind) for word, kind in _OPEN.items()},
     **{word: ("schedule", word) for word in SCHEDULES},
     "acnone": ("recompute", "none"),
-    "acsel": ("recompute", "selective"),
-    "acfull": ("recompute", "full"),
 }
 
 
@@ -120,6 +118,8 @@ def _limits(label: str, tokens: list[str]) -> Limits:
     for token in tokens:
         if match := _HELD_COUNT.fullmatch(token):
             name, value = _HELD_COUNTS[match[1]], int(match[2])
+        elif kind := recompute_of_token(token):
+            name, value = "recompute", kind  # type: ignore[assignment]
         elif token in _HELD_WORDS:
             name, value = _HELD_WORDS[token]  # type: ignore[assignment]
         else:

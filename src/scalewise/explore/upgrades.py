@@ -20,6 +20,7 @@ import numpy as np
 from scalewise.explore.space import divisors
 from scalewise.fields import replace
 from scalewise.physics.collectives import ALGORITHMS
+from scalewise.physics.compute import CLOCK_EXPONENT
 from scalewise.units import (
     format_bit_rate,
     format_bytes,
@@ -42,9 +43,6 @@ Means = Literal["buy", "set", "build"]
 # The finite changes of power are questions, not claims about a product: a cap well above idle, and
 # a TDP that grows by less than between generations of the catalog.
 POWER_DOWN, POWER_UP = 0.7, 1.25
-
-# Exponent of power over clock, as in physics.compute.clock_factor; beyond the TDP it extrapolates.
-CLOCK_EXPONENT = 2.5
 
 
 @dataclass(frozen=True, kw_only=True)

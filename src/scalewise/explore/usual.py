@@ -20,8 +20,9 @@ import numpy as np
 from scalewise.errors import InputError
 from scalewise.explore.objectives import effort, objective
 from scalewise.explore.space import divisors
+from scalewise.ranges import tie_width
 from scalewise.software import Software, choose_stack
-from scalewise.step.estimate import CHOSEN_FIT, NEAR_TIE, Estimates, estimate
+from scalewise.step.estimate import CHOSEN_FIT, Estimates, estimate
 from scalewise.step.feasibility import OUT_OF_MEMORY
 from scalewise.strategies import FIELDS, Strategies, encode
 from scalewise.strategy import Strategy
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 MICRO_BATCHES = (1, 2, 4, 8)
 LONG_SEQ_LEN = 16384
-"""Tokens from which context parallelism is tried in every degree, not only in pairs."""
+"""Tokens from which context parallelism is tried in every degree, not only in 2 and 4."""
 MAX_STAGES, MAX_GROUPS = 16, 8
 """Pipeline degrees and sharding groups tried of one size: sizes with many divisors have more."""
 MAX_TIES = 24
@@ -138,7 +139,7 @@ def _best(tried: list[tuple[Software, Strategies, Estimates]], by: str) -> tuple
 
     minimum = float(values.min())
     if np.isfinite(minimum):
-        near = np.flatnonzero(values <= (1.0 + NEAR_TIE) * minimum)
+        near = np.flatnonzero(values <= (1.0 + tie_width()) * minimum)
         near = near[np.argsort(values[near], kind="stable")][:MAX_TIES]
         rows = [found(int(row)) for row in near]
         return min(rows, key=lambda each: effort(tried[each[0]][1][each[1]]))
@@ -168,7 +169,7 @@ def _space(
     the batch is left to be refused.
     """
     rows: list[tuple[float, ...]] = []
-    contexts = [1, 2] if seq_len < LONG_SEQ_LEN else [1, 2, 4, 8, 16]
+    contexts = [1, 2, 4] if seq_len < LONG_SEQ_LEN else [1, 2, 4, 8, 16]
     for tp in (1, 2, 4, 8, 16):
         if tp > domain or heads % tp or count % tp:
             continue

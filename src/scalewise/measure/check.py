@@ -65,6 +65,10 @@ def _check_model(job: TrainJob) -> None:
 
 def _check_degrees(job: TrainJob, device: Device) -> None:
     s = job.strategy
+    if s.recompute == "op":
+        raise InputError(
+            "recompute op is not supported by `measure`", hint="use acattn, ac1of2 or acfull"
+        )
     if s.cp > 1 and device == "cpu":
         raise InputError(
             f"cp = {s.cp} cannot be measured on CPUs: PyTorch has no context-parallel attention "

@@ -180,7 +180,7 @@ def build_stage(
         materialize(block, f"layers.{index}.", device=device, seed=job.seed)
         if s.tp > 1:
             split_block(block, mesh["tp"], sequence_parallel=s.sequence_parallel)
-        block = with_recompute(block, s.recompute)
+        block = with_recompute(block, s.recompute, layer=int(index))
         if job.compile:
             block.compile()
         decoder.layers[index] = block

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from scalewise.evidence.machine import interval_of
+from scalewise.ranges import plus_minus
 from scalewise.report.terminal import put, say, table
 from scalewise.report.words import counted
 from scalewise.units import (
@@ -87,7 +91,11 @@ def print_machine(fit: MachineFit, console: Console) -> None:
         text = f"median error {format_percent(median)}, {counted(rows, 'timing')}"
         say(console, part, text)
     low, high = fit.interval_
-    say(console, "80% prediction interval", f"{low:.2f}-{high:.2f} of the predicted throughput")
+    text = f"{low:.2f}-{high:.2f} of the predicted throughput"
+    if fit.stack_.own_runs:
+        before = interval_of(msgspec.structs.replace(fit.stack_, own_runs=0, runs=0))
+        text += f"; {plus_minus(before)} without your {counted(fit.stack_.own_runs, 'job')}"
+    say(console, "80% prediction interval", text)
     say(console, "Note", *fit.notes_, style="yellow")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scalewise.ranges import plus_minus
 from scalewise.report.terminal import put, say, table
 from scalewise.report.words import counted
 from scalewise.units import format_percent, format_seconds
@@ -42,6 +43,10 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
         console: Where to.
     """
     put(console, headline(comparison), hang=2, style="bold")
+    if comparison.calibrated is not None:
+        before, after = map(plus_minus, (comparison.interval, comparison.calibrated))
+        jobs = counted(len(comparison.rows), "job")
+        put(console, f"`scalewise calibrate` on your {jobs} narrows it from {before} to {after}")
     console.print()
     _print_steps(comparison, console)
     if any(seen is not None for row in comparison.rows for seen, _ in row.terms.values()):

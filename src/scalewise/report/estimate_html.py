@@ -15,11 +15,11 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from scalewise.report.words import (
-    INTERVAL,
     cluster_words,
     convention_words,
     gibibytes,
     headline,
+    interval_words,
     milliseconds,
     percent,
     provenance_line,
@@ -76,7 +76,7 @@ def estimate_html(e: Estimate) -> str:
     notes = "".join(f"<div class='warn'>{escape(each)}</div>" for each in e.warnings)
     defaults = ", ".join(map(str, e.defaults))
     chosen = f"<div class='dim'>Defaults: {escape(defaults)}</div>" if defaults else ""
-    words = f"{INTERVAL}. MFU ({e.convention}): {convention_words(e.convention)}."
+    words = f"{interval_words(e)}. MFU ({e.convention}): {convention_words(e.convention)}."
     return (
         f"<div class='scalewise'><style>{STYLE}</style>"
         f"<h4>{escape(title(e))}</h4>{line}<table>{facts}</table>"

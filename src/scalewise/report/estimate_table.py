@@ -26,7 +26,7 @@ from scalewise.report.terminal import (
     title_lines,
     wrapped,
 )
-from scalewise.report.words import INTERVAL, headline, provenance_line, title, verdict
+from scalewise.report.words import headline, interval_words, provenance_line, title, verdict
 from scalewise.terms import MEMORY_PARTS, TERMS
 from scalewise.units import GIB, decimals_of
 
@@ -113,7 +113,7 @@ def print_headline(e: Estimate, console: Console, *, changes: Sequence[str] = ()
             line.append(fact.value.ljust(value), style="bold not cyan")
             line.append(detail, style="not cyan")
             console.print(line, soft_wrap=True)
-    console.print(Text(" " * INDENT + INTERVAL, style="dim"), soft_wrap=True)
+    console.print(Text(" " * INDENT + interval_words(e), style="dim"), soft_wrap=True)
 
 
 def print_footer(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from scalewise.explore.points import KNEE, Curve, Curves, Point
+from scalewise.ranges import ratio_range
 from scalewise.report import scale_words as words
 from scalewise.report import terminal
 from scalewise.report.terminal import (
@@ -46,7 +47,16 @@ MIN_ROWS = 3
 MAX_ALIKE = 3
 """Sentences of one kind; one where several models or clusters are compared."""
 
-SPARE = ("tok/J", "exposed %", "$/M tok", "MFU %", "efficiency %", "marginal %", "run $")
+SPARE = (
+    "[low-high]",
+    "tok/J",
+    "exposed %",
+    "$/M tok",
+    "MFU %",
+    "efficiency %",
+    "marginal %",
+    "run $",
+)
 """Columns of the largest size that a narrow terminal does without, first to last."""
 SPARE_SIZES = (
     "days", "loss %", "GiB", "$/M tok", "tok/J", "W", "efficiency %", "exposed %", "tok/s", "mb",
@@ -160,6 +170,10 @@ def _print_last(curves: Curves, order: Sequence[Curve], console: Console) -> Non
             _percent(efficiency(curve, point)) if more else ""
             for curve, point, more in zip(order, points, grown, strict=True)
         ],
+        "[low-high]": [
+            _efficiency_interval(curve, point) if more else ""
+            for curve, point, more in zip(order, points, grown, strict=True)
+        ],
         "marginal %": [
             _percent(words.returned(curve, point)) if more else ""
             for curve, point, more in zip(order, points, grown, strict=True)
@@ -170,6 +184,12 @@ def _print_last(curves: Curves, order: Sequence[Curve], console: Console) -> Non
         "run $": [_run_cost(point, curves) for point in points],
     }
     _table(console, columns, spare=SPARE)
+
+
+def _efficiency_interval(curve: Curve, point: Point) -> str:
+    """Print the 80% interval of the efficiency: a ratio, in which software and team cancel."""
+    low, high = ratio_range(point.basis, curve.feasible[0].basis)
+    return f"[{100 * low:.0f}-{100 * high:.0f}]"
 
 
 def _run_cost(point: Point, curves: Curves) -> str:

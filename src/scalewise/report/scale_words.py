@@ -16,11 +16,13 @@ from itertools import groupby
 
 from scalewise._version import __version__
 from scalewise.explore.causes import Cause
-from scalewise.explore.points import KNEE, Curve, Curves, Group, Point, knee
-from scalewise.report.words import device_word, interval
-from scalewise.step.estimate import NEAR_TIE
+from scalewise.explore.points import KNEE, Crossover, Curve, Curves, Group, Point, knee
+from scalewise.ranges import TIE_CHANCE, ratio_range, tie_width
+from scalewise.report.words import chance, device_word, gain_interval, interval
 from scalewise.units import format_count, format_percent, grouped
 
+SURE = 0.9
+"""Chance of a lead from which it is not named: the 80% interval of the ratio is above 1."""
 MAX_BEST = 2
 """Models and sequence lengths whose best strategy is named."""
 MAX_PHRASES = 5
@@ -133,7 +135,11 @@ def _best(order: Sequence[Curve], curves: Curves) -> str:
         gain = last.tokens_per_second / other.tokens_per_second - 1.0
         parts = [rival.cluster] if rival.cluster != best.cluster else []
         parts += [rival.label] if rival.label != best.label else []
-        text += f", {format_percent(gain, sign=True, decimals=0)} over {', '.join(parts)}"
+        low, high = ratio_range(last.basis, other.basis)
+        text += (
+            f", {format_percent(gain, sign=True, decimals=0)} "
+            f"{gain_interval(low - 1.0, high - 1.0)} over {', '.join(parts)}"
+        )
     return text + "."
 
 
@@ -196,14 +202,23 @@ def crossover_sentences(curves: Curves) -> list[str]:
     ):  # fmt: skip
         found = list(run)
         name = group_name(group, curves)
-        gain = max(max(each.gain, each.last_gain) for each in found)
         lines.append(
             (f"{name}: " if name else "")
             + ", ".join(each.winner for each in found)
             + f" > {loser} from {size:,} {words_of(curves)}s"
-            + (" (tie)" if gain <= NEAR_TIE else "")
+            + _sure(found)
         )
     return lines
+
+
+def _sure(found: Sequence[Crossover]) -> str:
+    """Return the chance of the lead at the largest size, the least of several; empty if sure."""
+    least = min(found, key=lambda each: each.chance)
+    if least.chance < 1.0 - TIE_CHANCE:
+        return " (tie)"
+    if least.chance > SURE:
+        return ""
+    return f" (chance {chance(least.chance)} at {least.last:,})"
 
 
 def crossover_line(curves: Curves) -> str:
@@ -261,7 +276,7 @@ def _losses(curve: Curve) -> list[list[tuple[Point, Cause]]]:
             runs[-1].append((point, point.cause))
         else:
             runs.append([(point, point.cause)])
-    return [run for run in runs if _loss(run) > NEAR_TIE]
+    return [run for run in runs if _loss(run) > tie_width()]
 
 
 def _loss(run: Sequence[tuple[Point, Cause]]) -> float:

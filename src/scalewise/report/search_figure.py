@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from scalewise._version import __version__
 from scalewise.explore.objectives import objective_of
 from scalewise.metrics import METRICS
-from scalewise.report.figure import Axis, Figure, Marks, Panel, Rule, Trace
+from scalewise.report.figure import Axis, Figure, Marks, Panel, Trace
 from scalewise.report.search_table import headline
-from scalewise.step.estimate import NEAR_TIE
 from scalewise.terms import COLORS, TERMS
 from scalewise.units import format_count, format_percent
 
@@ -131,21 +130,16 @@ def search_figure(found: Search) -> Figure:
         for view, parts in (("by kind", kinds(rows)), ("by term", segments(rows)))
         for part in parts
     ]
-    rules = []
-    if found.ties > 1 and found.by in ("time", "tokens", "cost") and found.best is not None:
-        # Cost is proportional to time, so that one line holds for all three.
-        rules.append(Rule(value=(1.0 + NEAR_TIE) * found.best.step_seconds, dash="dot"))
     panel = Panel(
         kind="bars",
         x=Axis(values=[row.label for row in rows]),
         y=Axis(label=METRICS["step_seconds"].axis),
         traces=traces,
-        rules=rules,
         ends=[_end(row) for row in rows],
         sideways=True,
         stacked=True,
     )
-    tie = f" = and the dotted line: within {100 * NEAR_TIE:.1f}% of the best." if rules else ""
+    tie = " =: at least 1 chance in 3 to be better than the best." if found.ties > 1 else ""
     small = f"Terms below {100 * SMALL:.1f}% of every step are joined by kind.{tie}"
     return Figure(
         name="search",

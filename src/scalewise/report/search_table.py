@@ -12,16 +12,17 @@ from scalewise.explore.objectives import objective_of
 from scalewise.explore.search import MAX_TIES, SAFE_WITHIN, Search
 from scalewise.report.terminal import print_defaults, print_title, put, say, table
 from scalewise.report.words import (
-    INTERVAL,
     chance,
     cluster_words,
     device_word,
+    interval_words,
     memory_words,
     model_words,
     precision_of,
     rate_words,
 )
-from scalewise.step.estimate import NEAR_TIE, STATED_FIT
+from scalewise.step.estimate import STATED_FIT
+from scalewise.strategy import recompute_words
 from scalewise.units import GIB, format_column, format_percent, format_seconds, grouped
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ REASONS = {
     "sequence": "sequence not divisible by CP",
     "stages": "layers not divisible into stages",
     "experts": "EP without experts",
-    "software": "not supported by the stack",
     "memory": "out of memory",
 }
 """Why strategies cannot run, by the first word of `step.feasibility.REASONS`."""
@@ -99,7 +99,7 @@ def print_search(
     print_defaults(console, defaults)
     say(console, "Note", *notes, *(best.warnings if best else ()), style="yellow")
     if best is not None:
-        put(console, INTERVAL, style="dim")
+        put(console, interval_words(best), style="dim")
 
 
 def title(e: Estimate, ranked: Sequence[Estimate] = ()) -> str:
@@ -143,11 +143,12 @@ def tie_words(found: Search) -> str:
     if best is None or found.ties < 2:
         return ""
     many = f"{found.ties:,}" + (" or more" if found.ties >= MAX_TIES else "")
-    text = f"{many} strategies tie within {format_percent(NEAR_TIE)} (=)"
+    text = f"{many} strategies tie (=: at least 1 chance in 3 to be the better one)"
     if simplest is None or simplest.strategy == best.strategy:
         return f"{text}; the best one is also the simplest"
     behind = format_percent(simplest.step_seconds / best.step_seconds - 1.0)
-    return f"{text}; the simplest is {simplest.strategy}, {behind} slower"
+    odds = f"chance {chance(found.chance(simplest))} to be better"
+    return f"{text}; the simplest is {simplest.strategy}, {behind} slower ({odds})"
 
 
 def _safest(safest: Estimate, best: Estimate) -> str:
@@ -160,7 +161,8 @@ def _safest(safest: Estimate, best: Estimate) -> str:
 
 def _rows(found: Search) -> list[Estimate | str]:
     """Return the rows of a ranking: of a short one, most ties are left out."""
-    ties, others = found.strategies[: found.ties], found.strategies[found.ties :]
+    ties = [e for e in found.strategies if e is found.best or found.is_tie(e)]
+    others = [e for e in found.strategies if e not in ties]
     if len(found.strategies) <= SHORT and found.ties > TIES_SHOWN + 1:
         ties = ties[:TIES_SHOWN]
         others = others or [e for e in (found.loser,) if e is not None]
@@ -221,7 +223,7 @@ def launch_facts(e: Estimate) -> str:
         f"CP {s.cp}" + (f" ({s.cp_method})" if s.cp > 1 else ""),
         f"micro-batch {s.micro_batch}",
         f"grad accum {e.num_microbatches}",
-        "no recompute" if s.recompute == "none" else f"{s.recompute} recompute",
+        recompute_words(s.recompute),
     ]
     if s.sharding == "zero3":
         facts.append(("" if s.reshard_after_forward else "no ") + "reshard after forward")

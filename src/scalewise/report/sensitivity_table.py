@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from scalewise.ranges import tie_width
 from scalewise.report.terminal import (
     can_draw_blocks,
     print_defaults,
@@ -19,15 +20,14 @@ from scalewise.report.terminal import (
     say,
     table,
 )
-from scalewise.report.words import bar, title, verdict
-from scalewise.step.estimate import NEAR_TIE
+from scalewise.report.words import bar, gain_interval, title, verdict
 from scalewise.units import format_percent
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from scalewise.ask.defaults import Default
-    from scalewise.explore.sensitivity import Sensitivities
+    from scalewise.explore.sensitivity import Sensitivities, Sensitivity
     from scalewise.step.result import Estimate
 
 BAR_LEFT, BAR_RIGHT = 3, 8
@@ -49,13 +49,11 @@ def lead(found: Sensitivities) -> str:
     if found.infeasible is not None:
         return f"{today.strategy} does not fit: {found.infeasible}"
     first = found.first("buy")
-    if first is not None and (first.gain or 0.0) > NEAR_TIE:
+    if first is not None and (first.gain or 0.0) > tie_width():
         energy = "" if first.energy_gain is None else f", {signed(first.energy_gain)} tok/J"
-        lines = [
-            f"Best upgrade: {first.name}, {first.upgrade}: {signed(first.gain)} tok/s{energy}."
-        ]
+        lines = [f"Best upgrade: {first.name}, {first.upgrade}: {_ranged(first)} tok/s{energy}."]
     else:
-        lines = [f"No upgrade gains more than a tie ({format_percent(NEAR_TIE)} tok/s)."]
+        lines = [f"No upgrade gains more than a tie ({format_percent(tie_width())} tok/s)."]
     if found.given is not None and found.given.feasible:
         gain = _gain(today, found.given)
         if gain is not None:
@@ -65,15 +63,22 @@ def lead(found: Sensitivities) -> str:
         if gain is not None:
             lines.append(f"{found.best.strategy} gains {gain} on today's hardware.")
     switch = found.first("set")
-    if switch is not None and (switch.gain or 0.0) > NEAR_TIE:
-        lines.append(f"Setting: {switch.name}, {switch.upgrade}: {signed(switch.gain)} tok/s.")
+    if switch is not None and (switch.gain or 0.0) > tie_width():
+        lines.append(f"Setting: {switch.name}, {switch.upgrade}: {_ranged(switch)} tok/s.")
     return " ".join(lines)
+
+
+def _ranged(row: Sensitivity) -> str:
+    """Print a gain with its interval: "+25.1% [+19% to +31%]"."""
+    if row.gain_low is None or row.gain_high is None:
+        return signed(row.gain)
+    return f"{signed(row.gain)} {gain_interval(row.gain_low, row.gain_high)}"
 
 
 def _gain(better: Estimate, worse: Estimate) -> str | None:
     """Return what another strategy gains, if it is more than a tie."""
     gain = better.tokens_per_second / worse.tokens_per_second - 1.0
-    return signed(gain) if gain > NEAR_TIE else None
+    return signed(gain) if gain > tie_width() else None
 
 
 def print_sensitivities(
@@ -146,8 +151,8 @@ def _legend(found: Sensitivities) -> str:
     return (
         "e: elasticity, percent of tok/s or tok/J per percent of the quantity; - for a setting, or "
         "next to a switching point. tok/$ changes as tok/s at the same price. "
-        f"*: needs software that does not exist yet. Gains below {format_percent(NEAR_TIE)} are a "
-        f"tie. Strategy: {strategy}."
+        f"*: needs software that does not exist yet. Gains below {format_percent(tie_width())} are "
+        f"a tie. Strategy: {strategy}."
     )
 
 

@@ -18,6 +18,7 @@ from scalewise.explore.templates import filled_batch
 from scalewise.report.words import chance, counted, device_word
 from scalewise.step.estimate import CHOSEN_FIT, estimate
 from scalewise.step.feasibility import OUT_OF_MEMORY
+from scalewise.strategy import recompute_words
 from scalewise.units import format_percent, grouped
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def neighbors(e: Estimate) -> dict[str, Strategy]:
         "micro-batch 1": _changed(s, micro_batch=1),
         "no recompute": _changed(s, recompute="none"),
         "selective recompute": _changed(s, recompute="selective"),
-        "full recompute": _changed(s, recompute="full"),
+        **{recompute_words(k): _changed(s, recompute=k) for k in ("1of4", "1of2", "full")},
         "full recompute, micro-batch 1": _changed(s, recompute="full", micro_batch=1),
         **_other_groups(e),
     }

@@ -325,5 +325,6 @@ _KEYS |= dict.fromkeys(("wait", "launch", "straggler", "overhead"), "wait")
 
 def _key(stream: str, kind: str) -> str:
     """Return the key of COLORS of an event."""
-    streams = {"data": "data", "pipeline": "pipeline", "tensor": "tensor", "context": "tensor"}
+    streams = {"pipeline": "pipeline", "tensor": "tensor", "context": "tensor"}
+    streams |= dict.fromkeys(("data", "replica"), "data")
     return streams.get(stream) or _KEYS.get(kind, "other")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from scalewise.evidence.accuracy import UP_TO
 from scalewise.evidence.choices import LARGEST, TOLERATED
 from scalewise.report.terminal import put, table
 from scalewise.report.words import term_label
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from scalewise.evidence.choices import Choice, Suspect
-    from scalewise.evidence.validate import Sweep
+    from scalewise.evidence.sweeps import Sweep
 
 NOTABLE = 0.01
 """Fraction of the step from which a difference between two strategies is printed."""
@@ -27,8 +28,6 @@ MAX_PRINTED = 4
 """Differences and suspects that are printed."""
 ALIKE = 1.1
 """Suspects whose factors (as logarithms) differ by less than this are equally likely."""
-UP_TO = 256
-"""GPUs up to which the mean regret is printed: beyond, the published sweeps are erratic."""
 
 
 def print_sweeps(sweeps: Sequence[Sweep], console: Console) -> None:

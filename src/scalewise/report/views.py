@@ -10,7 +10,7 @@ The one table that joins a type of result to its files of `report`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -169,9 +169,8 @@ def _validation(validation: Any) -> View:
     from scalewise.report.validate_figure import headline, scatter_figure
 
     def rows() -> Rows:
-        left_out = ("group", "simplicity", "defaults")
-        plain = [asdict(row) for row in validation.rows]
-        return [{k: v for k, v in row.items() if k not in left_out} for row in plain]
+        plain = [row.to_dict() for row in validation.rows]
+        return [{k: v for k, v in row.items() if k != "defaults"} for row in plain]
 
     return View(
         line=lambda: headline(validation),

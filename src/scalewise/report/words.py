@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from scalewise.ranges import level_range, plus_minus, without_own_runs
 from scalewise.step.estimate import STATED_FIT
 from scalewise.terms import TERMS
 from scalewise.units import (
@@ -143,8 +144,24 @@ def interval(low: float, high: float) -> str:
     return f"[{grouped(low)}-{grouped(high)}]"
 
 
+def interval_words(e: Estimate) -> str:
+    """Return what the brackets mean, and by how much own runs narrow them."""
+    if not e.stack.own_runs:
+        return INTERVAL
+    before = plus_minus(level_range(without_own_runs(e.basis)))
+    after = plus_minus(level_range(e.basis))
+    runs = counted(e.stack.own_runs, "run")
+    return f"{INTERVAL}; your {runs} narrow it from {before} to {after}"
+
+
+def gain_interval(low: float, high: float) -> str:
+    """Print an interval of gains: "[+12% to +22%]"."""
+    ends = (format_percent(end, sign=True, decimals=0) for end in (low, high))
+    return f"[{' to '.join(ends)}]"
+
+
 def chance(fit: float) -> str:
-    """Print a chance to fit in whole percent, without claiming certainty."""
+    """Print a chance in whole percent, without claiming certainty."""
     if fit > 0.99:
         return ">99%"
     return "<1%" if fit < 0.01 else format_percent(fit, decimals=0)
@@ -182,7 +199,7 @@ def headline(e: Estimate) -> list[Fact]:
     word = device_word(e.cluster.accelerator.kind)
     hfu = f"; HFU {format_percent(e.hfu)}" if e.hfu > e.mfu else ""
     facts = [
-        Fact("throughput", rate_words(e), f"{format_count(e.tokens_per_second)} tok/s total"),
+        Fact("throughput", rate_words(e), _total(e)),
         Fact(
             "step time",
             format_seconds(e.step_seconds),
@@ -207,7 +224,17 @@ def headline(e: Estimate) -> list[Fact]:
 
 def footnote(e: Estimate) -> str:
     """Return how to read the answer: what the brackets hold, and how FLOPs are counted."""
-    return f"{INTERVAL}. MFU ({e.convention}): {convention_words(e.convention)}."
+    return f"{interval_words(e)}. MFU ({e.convention}): {convention_words(e.convention)}."
+
+
+def _total(e: Estimate) -> str:
+    """Return the throughput of all devices, and of one with tuned software if that is faster."""
+    ends = "".join(
+        f"; tuned ({other.stack.name}) {grouped(other.tokens_per_second_per_accelerator)}"
+        for other in e.tuned
+        if other.step_seconds < e.step_seconds
+    )
+    return f"{format_count(e.tokens_per_second)} tok/s total{ends}"
 
 
 def _communication(e: Estimate) -> list[Fact]:
@@ -216,12 +243,13 @@ def _communication(e: Estimate) -> list[Fact]:
     if not total:
         return []
     value = f"{percent(exposed / e.step_seconds)} exposed"
-    contention = e.terms["contention"] / e.step_seconds
-    if contention:
-        value += f" + {percent(contention)} contention"
     overlapped = total - exposed
     rest = format_seconds(overlapped) if overlapped > 1e-9 * total else "none"
-    return [Fact("communication", value, f"{format_seconds(total)} per rank, {rest} overlapped")]
+    whole = f"{format_seconds(total)} per rank, {rest} overlapped"
+    if e.contention_share:
+        value += f" + {percent(e.contention_share)} contention"
+        whole = f"{percent(e.communication_share)} together; {whole}"
+    return [Fact("communication", value, whole)]
 
 
 def _fit(e: Estimate) -> str:

@@ -152,7 +152,7 @@ def _evidence(request: None, progress: Progress) -> Any:
     for place, run in enumerate(table):
         progress(place, len(table))
         rows.append(nearest.evidence_row(run))
-    return {"rows": rows, "own": []}
+    return {"rows": nearest.without_degraded(rows), "own": []}
 
 
 def _catalog(request: None) -> Any:

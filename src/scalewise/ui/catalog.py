@@ -15,9 +15,9 @@ from scalewise.errors import ScalewiseError
 from scalewise.explore.search import SAFE_WITHIN
 from scalewise.metrics import as_dicts
 from scalewise.model import load_model
+from scalewise.ranges import tie_width
 from scalewise.report.suggestions import WORTH_SAYING
 from scalewise.stack import load_stack
-from scalewise.step.estimate import NEAR_TIE
 from scalewise.step.support import check_supported
 from scalewise.terms import COLORS, GROUPS, MEMORY_PARTS, TERMS
 from scalewise.ui.inputs import inputs
@@ -62,7 +62,7 @@ def tables() -> dict[str, Any]:
             {key: row[key] for key in ("name", "label", "unit", "factor", "axis", "head")}
             for row in as_dicts()
         ],
-        "near_tie": NEAR_TIE,
+        "near_tie": tie_width(),
         "safe_within": SAFE_WITHIN,
         "worth_saying": WORTH_SAYING,
     }

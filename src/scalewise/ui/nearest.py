@@ -18,9 +18,11 @@ import msgspec
 import numpy as np
 
 from scalewise.errors import ScalewiseError
+from scalewise.evidence.degraded import degraded
+from scalewise.evidence.left_out_table import LeftOutRow, read_left_out
 from scalewise.evidence.runs import Run, read_runs
 from scalewise.evidence.table import completed_plan
-from scalewise.evidence.validate import JUDGED_QUALITIES, judge
+from scalewise.evidence.validate import JUDGED_QUALITIES, judge, with_left_out
 
 if TYPE_CHECKING:
     from scalewise.numeric import Array
@@ -257,7 +259,7 @@ def evidence_row(run: Run) -> dict[str, Any]:
     `held_out` marks runs that no fit has used: those that calibration leaves aside because their
     publication is incomplete, second hand or at odds with itself, but that can be predicted.
     """
-    verdict = judge(run)
+    verdict = with_left_out(judge(run), left_out().get(run.id))
     return {
         "id": verdict.id,
         "source": verdict.source,
@@ -281,8 +283,26 @@ def evidence_row(run: Run) -> dict[str, Any]:
         "low": verdict.low,
         "high": verdict.high,
         "error": verdict.error,
+        "left_out": verdict.left_out,
+        "left_out_low": verdict.left_out_low,
+        "left_out_high": verdict.left_out_high,
         "reason": verdict.reason,
     }
+
+
+@lru_cache(maxsize=1)
+def left_out() -> dict[str, LeftOutRow]:
+    """Predictions of the shipped runs with their source left out of the fit."""
+    return read_left_out()
+
+
+def without_degraded(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Take runs far slower than the others of their sweep out of the headline, with the reason."""
+    errors = [np.nan if row["error"] is None else row["error"] for row in rows]
+    sweeps = [(row["source"], row["model"], row["accelerator"]) for row in rows]
+    slow = degraded(-np.log1p(np.array(errors, dtype=float)), sweeps)
+    change = {"judged": False, "held_out": False, "reason": "degraded (far slower than its sweep)"}
+    return [{**row, **change} if flag else row for row, flag in zip(rows, slow, strict=True)]
 
 
 def split_of(run: Run) -> str:

@@ -16,7 +16,7 @@ import msgspec
 from scalewise.errors import ScalewiseError
 from scalewise.explore.objectives import objective_of, why_slower
 from scalewise.explore.space import Limits
-from scalewise.step.estimate import NEAR_TIE
+from scalewise.ranges import TIE_CHANCE
 from scalewise.strategy import Strategy
 from scalewise.terms import GROUPS
 from scalewise.ui.inputs import inputs, resolve
@@ -62,7 +62,7 @@ def search_answer(
         "feasible": found.feasible,
         "infeasible": found.infeasible,
         "ties": found.ties,
-        "near_tie": NEAR_TIE,
+        "tie_chance": TIE_CHANCE,
         "simplest": None if found.simplest is None else str(found.simplest.strategy),
         "safest": None if found.safest is None else _row(found.safest, found),
         "rows": [_row(e, found) for e in found.strategies],

@@ -132,7 +132,7 @@ def terms_of(row: str, bar: Bar) -> tuple[str, ...]:
         bar: What the rank did.
     """
     stream = _STREAM.get(row, "compute")
-    if stream == "data":
+    if stream in ("data", "replica"):
         # ZeRO-1 and 2 gather once, after the optimizer, and that is priced with the reduction.
         gathers = bar.tip.startswith("all-gather") and not bar.tip.startswith(
             "all-gather parameters"

@@ -207,6 +207,7 @@ function errorsOf(list) {
     signs = list.map((r) => r.error).sort((a, b) => a - b),
     inside = list.filter((r) => r.measured >= r.low && r.measured <= r.high).length;
   return {
+    count: list.length,
     median: k.percent(quantile(sizes, 0.5)),
     p90: k.percent(quantile(sizes, 0.9)),
     bias: k.signed(quantile(signs, 0.5)),
@@ -216,6 +217,13 @@ function errorsOf(list) {
 
 const predicted = (r) => r.measured && r.predicted;
 
+const leftOut = (r) => ({
+  measured: r.measured,
+  error: r.left_out / r.measured - 1,
+  low: r.left_out_low,
+  high: r.left_out_high,
+});
+
 function paint(el) {
   if (!el.querySelector("#scatter")) return;
   const rows = chosen(),
@@ -224,6 +232,7 @@ function paint(el) {
     mine = chosen(own).filter(predicted);
   const left = rows.length - fitted.length - held.length,
     fit = errorsOf(fitted),
+    unseen = errorsOf(fitted.filter((r) => r.left_out).map(leftOut)),
     out = errorsOf(held);
   const reasons = Object.entries(
     rows
@@ -239,12 +248,12 @@ function paint(el) {
       }, {}),
   ).sort((a, b) => b[1] - a[1]);
   const facts = [
-    ["", "in a fit", "in none"],
-    ["runs", k.count(fitted.length), k.count(held.length)],
-    ["median error", fit.median, out.median],
-    ["90th percentile", fit.p90, out.p90],
-    ["bias (median, signed)", fit.bias, out.bias],
-    ["inside the 80% interval", fit.inside, out.inside],
+    ["", "in a fit", "source left out", "in none"],
+    ["runs", k.count(fitted.length), k.count(unseen.count), k.count(held.length)],
+    ["median error", fit.median, unseen.median, out.median],
+    ["90th percentile", fit.p90, unseen.p90, out.p90],
+    ["bias (median, signed)", fit.bias, unseen.bias, out.bias],
+    ["inside the 80% interval", fit.inside, unseen.inside, out.inside],
   ];
   fill(
     el.querySelector("#stats"),
@@ -276,13 +285,12 @@ function paint(el) {
         {},
         facts
           .slice(1)
-          .map(([name, a, b]) =>
+          .map(([name, ...cells]) =>
             h(
               "tr",
               {},
               h("th", { scope: "row", text: name }),
-              h("td", { class: "num", text: a }),
-              h("td", { class: "num", text: b }),
+              cells.map((text) => h("td", { class: "num", text })),
             ),
           ),
       ),
@@ -301,19 +309,12 @@ function paint(el) {
     h(
       "p",
       { class: "muted small" },
-      "In a fit: used for calibration, so the error is in-sample; ",
-      h("code", { text: "scalewise validate --leave-one-source-out" }),
-      " gives the out-of-sample error. ",
+      "In a fit: used for calibration, so the error is in-sample. ",
+      "Source left out: the same runs, predicted by a fit without their source. ",
       "In none: published numbers are incomplete, second-hand or inconsistent. ",
-      "No run is excluded for a large error.",
+      "Degraded runs are far slower than similar runs of their sweep, " +
+        "unexplained by any published column; they are excluded.",
     ),
-    fitted.some((r) => r.source === "nanotron") &&
-      h("p", {
-        class: "muted small",
-        text:
-          "The nanotron sweep has runs 2 to 40 times slower than similar runs, " +
-          "unexplained by any published column. They make up the tail.",
-      }),
   );
   const sentence = (words, list, e) =>
     list.length

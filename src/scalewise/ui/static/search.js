@@ -147,7 +147,7 @@ function paint(el, ctx) {
       h("b", {}, `Best: ${best.strategy}, step ${k.seconds(best.step_seconds)}. `),
       verdict,
       ` ${answer.ties >= 200 ? "200 or more" : k.count(answer.ties)} strategies tie `,
-      `within ${k.percent(answer.near_tie)}; the simplest is `,
+      `(at least 1 chance in ${k.count(1 / answer.tie_chance)} to be better); the simplest is `,
       strategyLink(answer.simplest, ctx),
       second ? `; the next is ${k.signed(second.gap)}.` : ".",
       safest && safest.strategy !== best.strategy
