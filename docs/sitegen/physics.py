@@ -43,7 +43,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "step/kernels.py",
     ),
     "Overlap": ("physics/overlap.py",),
-    "Data parallelism": ("step/data_parallel.py",),
+    "Data parallelism": ("step/data_parallel.py", "step/gradient_buckets.py"),
     "Tensor parallelism": ("step/tensor_parallel.py",),
     "Context parallelism": ("step/context_parallel.py",),
     "Pipeline parallelism": (

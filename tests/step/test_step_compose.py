@@ -6,7 +6,7 @@ from hypothesis import given
 
 from draws import points
 from scalewise.step.compose import compose
-from scalewise.step.data_parallel import once_per_step
+from scalewise.step.gradient_buckets import once_per_step
 from scalewise.step.kernels import layer_kernels
 from scalewise.step.terms import comm_time, step_terms
 from toys import EDGE_PARAMS, LAYER_PARAMS, case_of, one, seconds, toy_cluster, toy_model

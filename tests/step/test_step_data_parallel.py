@@ -13,11 +13,10 @@ from scalewise.step.data_parallel import (
     exposed_last_reduce,
     last_reduce_overlaps,
     layer_traffic,
-    once_per_step,
     overlapped,
     overlapped_backward,
 )
-from scalewise.step.groups import gradient_group, replica_group, shard_group
+from scalewise.step.groups import replica_group, shard_group
 from toys import EDGE_PARAMS, LAYER_PARAMS, case_of, one, toy_cluster, toy_model, toy_stack
 
 
@@ -287,47 +286,6 @@ def test_zero2_reduces_but_never_gathers_in_a_micro_batch():
     traffic = layer_traffic(case_of("zero2x8"))
     assert one(traffic.all_gather) == one(traffic.backward_all_gather) == 0.0
     assert one(traffic.backward) == one(traffic.reduce) > 0.0
-
-
-def test_buckets_of_a_data_parallel_step():
-    # 100 million gradients of 4 bytes: 16 buckets of 25 MB, each an all-reduce over 8 ranks.
-    case, params = case_of("ddp8"), np.array([100e6])
-    seconds = 16 * reduce(case, 25e6, gradient_group)
-    traffic = once_per_step(case, params, np.array([1e9]), np.array([0.0]))
-    assert one(traffic.seconds) == pytest.approx(seconds, rel=1e-12)
-    # Half of it may overlap, if there is a backward to overlap with.
-    assert one(traffic.reduce_fraction) == 0.5
-    assert one(traffic.exposed) == pytest.approx(seconds / 2, rel=1e-12)
-    short = once_per_step(case, params, np.array([seconds / 8]), np.array([1e9]))
-    assert one(short.exposed) == pytest.approx(seconds * 7 / 8, rel=1e-12)
-    never = once_per_step(case_of("ddp8-nodpoverlap"), params, np.array([1e9]), params)
-    assert one(never.exposed) == one(never.seconds) == pytest.approx(seconds, rel=1e-12)
-
-
-def test_buckets_may_grow_with_ranks():
-    case = case_of("ddp8", stack=toy_stack(bucket_bytes_per_rank=12.5e6))
-    traffic = once_per_step(case, np.array([100e6]), np.array([0.0]), np.array([0.0]))
-    assert one(traffic.seconds) == pytest.approx(4 * reduce(case, 100e6, gradient_group), rel=1e-12)
-
-
-def test_zero1_scatters_reduces_and_gathers():
-    case = case_of("zero1x2x4", stack=toy_stack(shard_overlap=0.25, update_gather_overlap=0.5))
-    # 400 MB of gradients and 200 MB of weights, in buckets of 25 MB.
-    reduces = 16 * (gather(case, 25e6) + reduce(case, 25e6 / 4, replica_group))
-    gathers = 8 * gather(case, 25e6)
-    long = np.array([1e9])
-    traffic = once_per_step(case, np.array([100e6]), long, long)
-    assert one(traffic.reduce) == pytest.approx(reduces, rel=1e-12)
-    assert one(traffic.gather) == pytest.approx(gathers, rel=1e-12)
-    assert one(traffic.exposed) == pytest.approx(0.75 * reduces + 0.5 * gathers, rel=1e-12)
-    # Each has its own compute to overlap with: backward for gradients, forward for parameters.
-    short = once_per_step(case, np.array([100e6]), np.array([reduces / 8]), np.array([0.0]))
-    assert one(short.exposed) == pytest.approx(reduces * 7 / 8 + gathers, rel=1e-12)
-
-
-def test_fully_sharded_owes_nothing_at_the_end():
-    traffic = once_per_step(case_of("fsdp8"), *[np.array([100e6])] * 3)
-    assert [one(traffic.seconds), one(traffic.exposed)] == [0.0, 0.0]
 
 
 def test_a_group_inside_a_domain_does_not_touch_the_network():

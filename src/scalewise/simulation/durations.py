@@ -21,7 +21,7 @@ from scalewise.physics.collectives import (
     reduce_scatter_seconds,
 )
 from scalewise.simulation.layer import Block, backward_block, forward_block
-from scalewise.step import data_parallel, p2p, zero_bubble
+from scalewise.step import data_parallel, gradient_buckets, p2p, zero_bubble
 from scalewise.step.groups import replica_group, shard_group
 from scalewise.step.layer import layer_times
 from scalewise.strategy import SCHEDULES
@@ -140,7 +140,7 @@ def durations_of(case: Case) -> Durations:
     loss = scalar(kernels.loss) * gemm_forward / (gemm_forward + gemm_backward)
     num_microbatches, pp = int(split.num_microbatches[0]), int(split.pp[0])
     each = bool(habits.reduces_each(split)[0]) or num_microbatches <= 1
-    once = data_parallel.once_per_step(case, np.ones(1), np.ones(1), np.ones(1))
+    once = gradient_buckets.once_per_step(case, np.ones(1), np.ones(1), np.ones(1))
     often = habits.reductions(split)
     inputs, weights = zero_bubble.passes(own)
     counts, edges = layer_counts(case), _edges(case)
@@ -221,7 +221,7 @@ def _stage(case: Case, layers: int, edge: float) -> Stage:
     updated = params / (split.shards if sharding >= 1.0 else 1.0)
     gather = reduce = root_gather = root_reduce = 0.0
     if sharding < 3.0 and scalar(params) > 0.0:
-        reduce, gather = (scalar(each) for each in data_parallel.step_seconds(case, params))
+        reduce, gather = (scalar(each) for each in gradient_buckets.step_seconds(case, params))
     if sharding >= 2.0 and edge > 0.0:
         rest, group = np.full(1, edge) / split.tp, shard_group(split)
         gradients = habits.reduce_bytes * rest

@@ -17,7 +17,7 @@ import numpy as np
 from scalewise.derivation import Derivation, Letter
 from scalewise.numeric import Mask, Num, scalar, some
 from scalewise.physics.overlap import derive_overlap
-from scalewise.step import data_parallel, zero_bubble
+from scalewise.step import data_parallel, gradient_buckets, zero_bubble
 from scalewise.step.case import Case
 from scalewise.step.data_parallel import LayerTraffic
 from scalewise.step.layer import Layer
@@ -261,7 +261,7 @@ def derive_reduce(o: Origin) -> Derivation:
             *data_parallel.derive_tails(o),
         ]
     if not o.case.split.fully_sharded[0]:
-        formula, once = data_parallel.derive_once(o)
+        formula, once = gradient_buckets.derive_once(o)
         parts.append(formula)
         letters += once
     return Derivation(

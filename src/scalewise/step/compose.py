@@ -16,7 +16,8 @@ from scalewise.numeric import Num
 from scalewise.step import data_parallel, p2p, schedule
 from scalewise.step.block import Block, layer_block
 from scalewise.step.case import Case
-from scalewise.step.data_parallel import LayerTraffic, StepTraffic
+from scalewise.step.data_parallel import LayerTraffic
+from scalewise.step.gradient_buckets import StepTraffic, once_per_step
 from scalewise.step.layer import Layer, layer_times
 from scalewise.step.p2p import Sends
 from scalewise.step.schedule import Pipeline
@@ -59,9 +60,7 @@ def compose(case: Case) -> Step:
     # Gradients overlap backward, or the wgrads that come last; updated parameters (ZeRO-1/2) the
     # next forward.
     passes = stage.layers * schedule.passes_left(case)
-    once = data_parallel.once_per_step(
-        case, params, passes * block.late_compute, passes * layer.forward
-    )
+    once = once_per_step(case, params, passes * block.late_compute, passes * layer.forward)
     return Step(
         layer=layer,
         traffic=traffic,
