@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from scalewise.evidence.memory_fit import FEWEST_ROWS, PARAMETERS, MemoryFit, predict_memory
+from scalewise.evidence import memory_fit
+from scalewise.evidence.memory_fit import (
+    FEWEST_ROWS,
+    MANY_ROWS,
+    PARAMETERS,
+    UNMEASURED,
+    MemoryFit,
+    predict_memory,
+)
 from scalewise.evidence.runs import Run, read_runs
 from scalewise.evidence.table import RunTable
 
@@ -43,8 +51,12 @@ def test_known_constants_come_back(fit, synthetic):
     assert fit.rows_ == {"nanotron": len(synthetic)}
 
 
-def test_the_interval_holds_the_prediction(fit):
+def test_a_handful_of_rows_does_not_narrow_the_interval(fit, synthetic, monkeypatch):
     low, high = fit.interval_["nanotron"]
+    assert len(synthetic) < MANY_ROWS
+    assert (low <= UNMEASURED[0], high) == (True, UNMEASURED[1])
+    monkeypatch.setattr(memory_fit, "MANY_ROWS", len(synthetic))
+    low, high = MemoryFit().fit(synthetic).interval_["nanotron"]
     assert low <= 1.0
     assert high == pytest.approx(1.0, abs=0.02)
 
