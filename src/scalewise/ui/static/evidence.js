@@ -283,16 +283,14 @@ function paint(el) {
       h(
         "tbody",
         {},
-        facts
-          .slice(1)
-          .map(([name, ...cells]) =>
-            h(
-              "tr",
-              {},
-              h("th", { scope: "row", text: name }),
-              cells.map((text) => h("td", { class: "num", text })),
-            ),
+        facts.slice(1).map(([name, ...cells]) =>
+          h(
+            "tr",
+            {},
+            h("th", { scope: "row", text: name }),
+            cells.map((text) => h("td", { class: "num", text })),
           ),
+        ),
       ),
     ),
     left > 0 &&
