@@ -82,13 +82,15 @@ def load_fabric(name: str) -> Fabric:
     return load("fabrics", name, Fabric, FABRIC_UNITS)
 
 
-def load_cluster(name: str, accelerators: int | None = None) -> Cluster:
+def load_cluster(name: str, accelerators: int | None = None, **given: Any) -> Cluster:
     """Load one cluster, or build one from an accelerator.
 
     Args:
         name: A cluster, an accelerator (then its typical figures are taken, and `notes` says so),
             an alias of either, or the path of a `.toml` file of either.
         accelerators: How many; by default what the file says, or else one scale-up domain.
+        **given: Fields of `Cluster` that stand for those of the file, in SI; another network rate
+            has another network power too.
 
     Returns:
         The cluster.
@@ -96,7 +98,7 @@ def load_cluster(name: str, accelerators: int | None = None) -> Cluster:
     Raises:
         InputError: If neither a cluster nor an accelerator has that name, or a file is invalid.
     """
-    size: dict[str, Any] = {}
+    size: dict[str, Any] = dict(given)
     if accelerators is not None:
         # Sweeps pass NumPy integers, which msgspec does not accept as int.
         whole = isinstance(accelerators, numbers.Integral)
@@ -106,13 +108,18 @@ def load_cluster(name: str, accelerators: int | None = None) -> Cluster:
         notes = f"no cluster of this name: typical figures of the accelerator {accelerator.name}"
         return typical_cluster(accelerator, notes=notes, source=accelerator.source, **size)
     path = find("clusters", name)
-    table = _table(path, Cluster, CLUSTER_UNITS) | size
+    table = _table(path, Cluster, CLUSTER_UNITS)
+    if "scale_out_bandwidth" in given:
+        table.pop("network_watts", None)
+    table |= size
     if "accelerator" not in table:
         raise InputError(
             f"{path}: missing key `accelerator`", hint='for example accelerator = "h100-sxm-80gb"'
         )
     accelerator = load_accelerator(_beside(path, table.pop("accelerator")))
-    fabric = load_fabric(_beside(path, table.pop("fabric", "unknown")))
+    fabric = table.pop("fabric", "unknown")
+    if not isinstance(fabric, Fabric):
+        fabric = load_fabric(_beside(path, fabric))
     full = _completed(accelerator, fabric, table, path)
     return _convert(full, Cluster, path)
 
@@ -312,6 +319,8 @@ def _table(path: Path, type_: type[msgspec.Struct], units: Mapping[str, str]) ->
             raise InputError(message, hint=did_you_mean(key, known))
     if "name" in known:
         table.setdefault("name", path.stem)
+    for key in table.get("shares", ()):
+        table.setdefault(key, _read(find(path.parent.name, table["base"]))[key])
     return {key: _si(path, key, value, units.get(key)) for key, value in table.items()}
 
 
@@ -365,7 +374,8 @@ def _completed(
                 f"{where}{full['accelerators']} x {accelerator.name} span several scale-up domains "
                 f"of {full['scale_up_domain']}, but the network rate is unknown"
             )
-            raise InputError(message, hint="set scale_out_bandwidth in a cluster file")
+            hint = "say --network 100GbE, or set scale_out_bandwidth in a cluster file"
+            raise InputError(message, hint=hint)
         full["scale_out_bandwidth"] = full["scale_up_bandwidth"]
         assumptions.append(
             f"network rate of {accelerator.name} unknown: scale-up rate assumed, "
