@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scalewise.strategies import Strategies
     from scalewise.strategy import Strategy, parse_strategy
     from scalewise.trace.read import read_trace
-    from scalewise.verbs import estimate, scale, search, sensitivity, timeline, validate
+    from scalewise.verbs import diagnose, estimate, scale, search, sensitivity, timeline, validate
     from scalewise.workload import Workload
 
 _HOME = {
@@ -43,6 +43,7 @@ _HOME = {
     "Strategies": "scalewise.strategies",
     "Strategy": "scalewise.strategy",
     "Workload": "scalewise.workload",
+    "diagnose": "scalewise.verbs",
     "estimate": "scalewise.verbs",
     "load_accelerator": "scalewise.catalog",
     "load_cluster": "scalewise.catalog",
@@ -71,6 +72,7 @@ __all__ = [
     "Strategy",
     "Workload",
     "__version__",
+    "diagnose",
     "estimate",
     "load_accelerator",
     "load_cluster",

@@ -70,12 +70,31 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     fitted_on: str = "not fitted"
     """Source of the numbers."""
 
+    runs: dict[str, int] = {}
+    """Published runs behind `gemm`, by precision. Fewer than 10 leave it near its prior: intervals
+    are those of a chip without a calibration."""
+
+    def knows(self, family: str) -> bool:
+        """Whether the share of a family of precisions is its own: by runs, or measured."""
+        if family in ("tf32", "fp32") and family not in self.gemm:
+            return False
+        return self.calibrated and (not self.runs or self.runs.get(family, 0) >= FEWEST)
+
+    def __hash__(self) -> int:
+        # Tables by precision and kernel have no hash; the name and their values identify a chip.
+        return hash((self.name, *self.gemm.values(), self.gemm_shapes))
+
+
+FEWEST = 10
+"""Runs from which the GEMM share of a chip is its own."""
+
 
 # Datasheet default. GEMM: the median of what brute-force shape searches reach on ten boards is
 # 0.79 of peak (0.51 to 0.97, maximum achievable matmul FLOPS in stas00/ml-engineering), and
 # training steps sustain 0.81-0.91 of that; fp8 and fp4 are assumptions below it. Attention: flash2
 # is the level of FlashAttention-2 on Hopper, the lowest published; the other kernels are assumed
-# around it.
+# around it. Splash attention with its default blocks of 512 has 3/4 of the rate of blocks of 1,024
+# (apple/axlearn pull request 958).
 UNCALIBRATED = Calibration(
     name="datasheet",
     calibrated=False,
@@ -85,6 +104,7 @@ UNCALIBRATED = Calibration(
         "flash2": (0.36, 0.32),
         "cudnn": (0.45, 0.38),
         "splash": (0.40, 0.33),
+        "splash-512": (0.30, 0.25),
         "unfused": (0.36, 0.32),
     },
     fitted_on="datasheet only: matmul and attention shares are those of other chips",

@@ -22,6 +22,7 @@ import msgspec
 
 from scalewise.errors import InputError, did_you_mean
 from scalewise.fields import replace
+from scalewise.precision import RECIPES
 from scalewise.units import parse
 
 Host = Literal["intel", "amd", "arm", "unknown"]
@@ -34,6 +35,7 @@ ACCELERATOR_UNITS: Mapping[str, str] = {
     "scale_up_bandwidth": "bytes_per_second",
     "nccl_bandwidth": "bytes_per_second",
     "scale_out_bandwidth": "bytes_per_second",
+    "host_link_bandwidth": "bytes_per_second",
     "tdp_watts": "watts",
     "idle_watts": "watts",
     "boost_hz": "hertz",
@@ -52,6 +54,14 @@ CLUSTER_UNITS: Mapping[str, str] = {
     "scale_up_bandwidth": "bytes_per_second",
     "scale_out_bandwidth": "bytes_per_second",
     "tier_size": "count",
+    "host_accelerators": "count",
+    "host_link_bandwidth": "bytes_per_second",
+    "host_link_accelerators": "count",
+    "host_memory_bytes": "bytes",
+    "host_memory_bandwidth": "bytes_per_second",
+    "host_cores": "count",
+    "nvme_read_bandwidth": "bytes_per_second",
+    "nvme_write_bandwidth": "bytes_per_second",
     "power_cap_watts": "watts",
     "host_watts": "watts",
     "network_watts": "watts",
@@ -59,7 +69,10 @@ CLUSTER_UNITS: Mapping[str, str] = {
 }
 
 # Precision of GEMMs -> the datasheet column that bounds them.
-_PEAK_OF = {"mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"} | {dtype: dtype for dtype in DTYPES}
+_PEAK_OF = {word: recipe.peak for word, recipe in RECIPES.items()} | {
+    "mxfp4": "fp4",
+    **{dtype: dtype for dtype in DTYPES},
+}
 
 # Where idle power is not published (and then listed by `Cluster.assumed`). nvidia-smi at 0 % use
 # in public logs: V100 40/300, A100 60/400, H100 70/700, H200 80/700, B200 140/1000, B300 180/1100,
@@ -103,6 +116,8 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether a switch joins a domain; without one, a part of it has a part of the links."""
     scale_out_bandwidth: float | None = None
     """Network bandwidth per accelerator in typical nodes, one way, bytes/s; None if unknown."""
+    host_link_bandwidth: float | None = None
+    """Link to the memory of the host (PCIe, NVLink-C2C), one way, bytes/s; None if unknown."""
     tdp_watts: float | None = None
     """Power limit of the device as sold, watts."""
     idle_watts: float | None = None
@@ -142,8 +157,8 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         _check(where, "memory_bandwidth", self.memory_bandwidth, above=0)
         _check(where, "scale_up_domain", self.scale_up_domain, minimum=1, whole=True)
         for field in (
-            "scale_up_bandwidth", "nccl_bandwidth", "scale_out_bandwidth", "tdp_watts",
-            "gemm_prior", "boost_hz",
+            "scale_up_bandwidth", "nccl_bandwidth", "scale_out_bandwidth", "host_link_bandwidth",
+            "tdp_watts", "gemm_prior", "boost_hz",
         ):  # fmt: skip
             _check(where, field, getattr(self, field), above=0)
         _check(where, "compute_units", self.compute_units, minimum=1, whole=True)
@@ -166,7 +181,7 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Return the dense GEMM peak of a precision, FLOP/s.
 
         Args:
-            precision: bf16, fp16, fp8, mxfp8, nvfp4, tf32 or fp32.
+            precision: A word of `precision.RECIPES`, tf32 or fp32.
 
         Returns:
             The dense peak, FLOP/s.
@@ -218,8 +233,10 @@ class Fabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Fraction of the NIC rate that arrives as payload, 0 to 1."""
     ring_step_seconds: float = 0.0
     """Minimum time of one ring step across the fabric: its message rate, seconds."""
+    flat_domains: float = 16.0
+    """Domains that the network joins without loss: those of one leaf in rail-aligned networks."""
     congestion: float = 0.0
-    """Relative slowdown per doubling of domains beyond the first 16."""
+    """Relative slowdown per doubling of domains beyond `flat_domains`."""
     rail_scaling: float = 1.0
     """Exponent with which the NICs of one domain add up for one group: 1 if all are used."""
     latency_factor: float = 1.0
@@ -274,6 +291,22 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Accelerators in one full-rate part of the fabric; None if all of it is full-rate."""
     host: Host = "unknown"
     """CPU vendor: NCCL's overhead per network step differs."""
+    host_accelerators: int | None = None
+    """Accelerators of one host, which share its memory; None for those of a scale-up domain."""
+    host_link_bandwidth: float | None = None
+    """Link of one accelerator to its host, one way, bytes/s; None for the accelerator's."""
+    host_link_accelerators: int = 1
+    """Accelerators that share one such link behind a PCIe switch."""
+    host_memory_bytes: float | None = None
+    """Memory of one host, bytes; None if unknown."""
+    host_memory_bandwidth: float | None = None
+    """Peak of the memory of one host, all CPUs, bytes/s; None if unknown."""
+    host_cores: int | None = None
+    """CPU cores of one host; None if unknown."""
+    nvme_read_bandwidth: float | None = None
+    """Read rate of the local NVMe of one host, bytes/s; None if unknown."""
+    nvme_write_bandwidth: float | None = None
+    """Write rate of it, bytes/s; None if unknown."""
     algorithm: Literal["auto", "ring", "tree", "pat", "hierarchical"] = "auto"
     """Collective algorithm (NCCL_ALGO); auto is NCCL's choice."""
     protocol: Literal["auto", "ll", "ll128", "simple"] = "auto"
@@ -299,9 +332,16 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                     f"{where}: {field} = {getattr(self, field)!r} must be of type {type_.__name__}"
                 )
                 raise InputError(message, hint=f"load it: load_{field}(name)")
-        for field in ("accelerators", "scale_up_domain", "tier_size"):
+        for field in (
+            "accelerators", "scale_up_domain", "tier_size", "host_accelerators",
+            "host_link_accelerators", "host_cores",
+        ):  # fmt: skip
             _check(where, field, getattr(self, field), minimum=1, whole=True)
-        for field in ("scale_up_bandwidth", "scale_out_bandwidth"):
+        for field in (
+            "scale_up_bandwidth", "scale_out_bandwidth", "host_link_bandwidth",
+            "host_memory_bytes", "host_memory_bandwidth", "nvme_read_bandwidth",
+            "nvme_write_bandwidth",
+        ):  # fmt: skip
             _check(where, field, getattr(self, field), above=0)
         for field in ("host_watts", "network_watts", "usd_per_hour"):
             _check(where, field, getattr(self, field), minimum=0)

@@ -25,11 +25,19 @@ def field_docs(type_: type) -> dict[str, str]:
     """Return the docstring under every field of a class, which Python itself drops.
 
     Args:
-        type_: The class.
+        type_: The class; fields of the classes it derives from come first.
 
     Returns:
         One line by field; empty where the source is not available.
     """
+    docs: dict[str, str] = {}
+    for each in reversed(type_.__mro__):
+        docs |= _own_docs(each)
+    return docs
+
+
+def _own_docs(type_: type) -> dict[str, str]:
+    """The docstrings under the fields that a class itself declares."""
     try:
         tree = ast.parse(inspect.getsource(type_)).body[0]
     except (OSError, SyntaxError, TypeError):

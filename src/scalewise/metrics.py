@@ -132,6 +132,11 @@ _METRICS = (
         better="low",
     ),
     _percent("bubble_share", "pipeline bubble", "% of step", column="bubble %", better="low"),
+    _percent("ep_share", "exposed EP", "% of step", column="EP %", better="low"),
+    Metric(name="tp_degree", label="tensor-parallel degree", column="TP", digits=1, better=""),
+    Metric(name="pp_degree", label="pipeline stages", column="PP", digits=1, better=""),
+    Metric(name="cp_degree", label="context-parallel degree", column="CP", digits=1, better=""),
+    Metric(name="ep_degree", label="expert-parallel degree", column="EP", digits=1, better=""),
     Metric(
         name="all_gather_seconds", label="all-gather of one layer", unit="ms", factor=1e3,
         better="low",

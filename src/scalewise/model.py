@@ -5,8 +5,8 @@
     model.forward_flops_parts(seq=8192)      # {"qkv": ..., "attention": ..., "mlp": ..., ...}
     model.training_flops(8192, "palm")       # the convention is always named
 
-A Model holds no weights. This file imports only `errors`; `load_model` imports the catalog and
-`hf`.
+A Model holds no weights. This file imports only `errors` and `blocks`; `load_model`
+imports the catalog and `hf`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,18 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from scalewise.blocks import Mla, Moe, check_not_negative, check_positive
 from scalewise.errors import InputError, did_you_mean
+
+__all__ = [
+    "CONVENTIONS",
+    "TRAIN_PER_FORWARD",
+    "Convention",
+    "Mla",
+    "Model",
+    "Moe",
+    "load_model",
+]
 
 Convention: TypeAlias = Literal["causal", "palm", "megatron", "6n"]
 """FLOP conventions of a training step; see `Model.training_flops`."""
@@ -27,63 +38,6 @@ CONVENTIONS: tuple[Convention, ...] = get_args(Convention)
 # the gradient of its input, once for that of its weight): Kaplan et al., arXiv 2001.08361, 2.1.
 FLOP_PER_MAC = 2
 TRAIN_PER_FORWARD = 3
-
-
-class Moe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The mixture-of-experts half of a Model."""
-
-    experts: int
-    """Routed experts in one MoE layer."""
-    experts_per_token: int
-    """Routed experts that each token visits."""
-    ffn: int
-    """Width of one routed expert, elements."""
-    shared_experts: int = 0
-    """Experts every token visits beside the routed ones."""
-    shared_ffn: int = 0
-    """Width of one shared expert, elements; 0 means as wide as a routed one."""
-    shared_gate: bool = False
-    """A learned scalar gate on the shared expert (Qwen2-MoE)."""
-    bias: bool = False
-    """Bias vectors in the router and in every expert (gpt-oss)."""
-    layers: int = 0
-    """How many layers carry experts; 0 means all of them. The others are dense."""
-
-    def __post_init__(self) -> None:
-        """Check the shape, and make the implied width explicit."""
-        if self.shared_experts and not self.shared_ffn:
-            msgspec.structs.force_setattr(self, "shared_ffn", self.ffn)
-        _check_positive(self, "moe", "experts", "experts_per_token", "ffn")
-        _check_not_negative(self, "moe", "shared_experts", "shared_ffn", "layers")
-        if self.experts_per_token > self.experts:
-            message = (
-                f"moe.experts_per_token = {self.experts_per_token} is more than "
-                f"moe.experts = {self.experts}"
-            )
-            raise InputError(
-                message,
-                hint=f"use experts_per_token = {self.experts} or fewer",
-            )
-
-
-class Mla(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): low-rank queries and keys."""
-
-    query_rank: int = 0
-    """Rank of the query projection; 0 means a single full matrix (DeepSeek-V2-Lite)."""
-    kv_rank: int
-    """Rank of the latent that keys and values are made from."""
-    nope_dim: int
-    """Width of the query-key part without positions, per head."""
-    rope_dim: int
-    """Width of the query-key part with rotary positions, per head; the key's is shared by all."""
-    value_dim: int
-    """Width of a value, per head."""
-
-    def __post_init__(self) -> None:
-        """Check the shape."""
-        _check_positive(self, "mla", "kv_rank", "nope_dim", "rope_dim", "value_dim")
-        _check_not_negative(self, "mla", "query_rank")
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -151,6 +105,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Experts, or None for a dense model."""
     mla: Mla | None = None
     """Latent attention, or None for ordinary (grouped) heads."""
+    mtp_layers: int = 0
+    """Multi-token-prediction modules that training adds (DeepSeek-V3); not in `parameters`."""
     parallel_block: bool = False
     """Attention and MLP read the same input, in parallel (PaLM, GPT-NeoX, Falcon)."""
     source: str = ""
@@ -158,7 +114,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def __post_init__(self) -> None:
         """Set implied sizes, then check that the shape is possible."""
-        _check_positive(self, "", "layers", "hidden", "heads", "vocab")
+        check_positive(self, "", "layers", "hidden", "heads", "vocab")
         if not self.kv_heads:
             msgspec.structs.force_setattr(self, "kv_heads", self.heads)
         if not self.head_dim:
@@ -166,8 +122,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.moe is not None and not self.moe.layers:
             whole = msgspec.structs.replace(self.moe, layers=self.layers)
             msgspec.structs.force_setattr(self, "moe", whole)
-        _check_positive(self, "", "kv_heads", "head_dim")
-        _check_not_negative(self, "", "ffn", "max_positions", "windowed_layers")
+        check_positive(self, "", "kv_heads", "head_dim")
+        check_not_negative(self, "", "ffn", "max_positions", "windowed_layers", "mtp_layers")
         self._check_attention()
         self._check_mlp()
 
@@ -292,27 +248,19 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "embedding" includes the norm that BLOOM puts behind it.
         """
         hidden, layers = self.hidden, self.layers
-        biases = self._attention_biases() + (self.heads if self.attention_sinks else 0)
-        parts = {
+        return {
             "embedding": self.vocab * hidden
             + (self._norm_size(hidden) if self.embedding_norm else 0),
             "positions": self.max_positions * hidden,
-            "attention": layers * (self._qkv_weights() + self._out_weights() + biases),
-            "mlp": self.dense_layers * self._mlp_size(self.ffn, bias=self.mlp_bias),
-            "experts": 0,
-            "router": 0,
-            "shared_experts": 0,
+            "attention": layers * (self.attention_parameters - self._layer_norms()),
+            "mlp": self.dense_layers * self.dense_mlp_parameters,
+            "experts": self.moe_layers * self.expert_parameters_per_layer,
+            "router": self.moe_layers * self.router_parameters,
+            "shared_experts": self.moe_layers * self.shared_expert_parameters,
             "norms": layers * self._layer_norms(),
             "final_norm": self._norm_size(hidden),
             "head": 0 if self.tied else self.vocab * hidden,
         }
-        if (moe := self.moe) is not None:
-            router_bias = moe.experts if moe.bias else 0
-            shared = moe.shared_experts * self._mlp_size(moe.shared_ffn, bias=False)
-            parts["experts"] = moe.layers * moe.experts * self._mlp_size(moe.ffn, bias=moe.bias)
-            parts["router"] = moe.layers * (self._router_weights() + router_bias)
-            parts["shared_experts"] = moe.layers * shared
-        return parts
 
     @property
     def parameters(self) -> int:
@@ -342,6 +290,54 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         parts = self.parameter_parts()
         names = ("attention", "mlp", "router", "shared_experts", "norms")
         return sum(parts[name] for name in names) / self.layers
+
+    @property
+    def attention_parameters(self) -> int:
+        """Attention of one layer: projections, biases, sinks, and all norms of the layer."""
+        sinks = self.heads if self.attention_sinks else 0
+        weights = self._qkv_weights() + self._out_weights()
+        return weights + self._attention_biases() + sinks + self._layer_norms()
+
+    @property
+    def dense_mlp_parameters(self) -> int:
+        """The MLP of one dense layer."""
+        return self._mlp_size(self.ffn, bias=self.mlp_bias) if self.ffn else 0
+
+    @property
+    def expert_parameters_per_layer(self) -> int:
+        """All routed experts of one MoE layer; 0 for a dense model."""
+        if (moe := self.moe) is None:
+            return 0
+        return moe.experts * self._mlp_size(moe.ffn, bias=moe.bias)
+
+    @property
+    def shared_expert_parameters(self) -> int:
+        """The shared experts of one MoE layer, without their gate; 0 where there are none."""
+        if (moe := self.moe) is None:
+            return 0
+        return moe.shared_experts * self._mlp_size(moe.shared_ffn, bias=False)
+
+    @property
+    def router_parameters(self) -> int:
+        """The router of one MoE layer, with the gate of the shared expert; 0 without experts."""
+        if (moe := self.moe) is None:
+            return 0
+        return self._router_weights() + (moe.experts if moe.bias else 0)
+
+    @property
+    def mtp_parameters(self) -> int:
+        """Parameters of the multi-token-prediction modules; `parameters` leaves them out.
+
+        Each is one more layer of the last kind, a projection of 2 hidden to hidden, a norm of both
+        of its inputs, and one before the head. It shares embedding and head with the model
+        (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+        """
+        block = self.dense_mlp_parameters
+        if self.moe is not None:
+            block = self.router_parameters + self.shared_expert_parameters
+            block += self.expert_parameters_per_layer
+        join = 2 * self.hidden**2 + 3 * self._norm_size(self.hidden)
+        return self.mtp_layers * (self.attention_parameters + block + join)
 
     @property
     def embedding_parameters(self) -> int:
@@ -403,7 +399,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     # FLOPs, all for one token.
 
-    def attention_span(self, seq: int) -> float:
+    def attention_span(self, seq: float) -> float:
         """Return the mean number of keys per query under the causal mask, over layers.
 
         A query at position i of a full layer has i keys, seq / 2 on average. With a sliding window
@@ -429,7 +425,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         share = self.windowed_layers / self.layers
         return share * windowed + (1 - share) * full
 
-    def forward_flops_parts(self, seq: int) -> dict[str, float]:
+    def forward_flops_parts(self, seq: int, span: float | None = None) -> dict[str, float]:
         """Return the FLOP of the forward pass per token, by matmul.
 
         Norms, activations and the embedding lookup are left out: they are memory-bound, and no
@@ -437,16 +433,23 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
         Args:
             seq: Sequence length, tokens; only "attention" depends on it.
+            span: Keys a token attends to, mean; None for one document per sequence.
 
         Returns:
-            FLOP per token by part; only the experts a token visits are counted.
+            FLOP per token by part; only the experts a token visits are counted. "mtp" has all of
+            the multi-token-prediction modules: their layer, projection and pass through the head.
         """
         parts = {name: float(FLOP_PER_MAC * n) for name, n in self._matmul_parts().items()}
         scores_and_values = self.query_width + self.context_width
-        attention = FLOP_PER_MAC * self.layers * scores_and_values * self.attention_span(seq)
-        return {"qkv": parts.pop("qkv"), "attention": attention, **parts}
+        keys = self.attention_span(seq) if span is None else span
+        attention = FLOP_PER_MAC * scores_and_values * keys
+        mtp = self.mtp_layers * (FLOP_PER_MAC * self._mtp_weights() + attention)
+        whole = self.layers * attention
+        return {"qkv": parts.pop("qkv"), "attention": whole, **parts, "mtp": mtp}
 
-    def training_flops(self, seq: int, convention: Convention = "causal") -> float:
+    def training_flops(
+        self, seq: int, convention: Convention = "causal", span: float | None = None
+    ) -> float:
         """Count the FLOP of forward and backward, per token, without any recomputation.
 
         Published utilizations differ by over ten percent for the choice of convention alone, so
@@ -461,11 +464,14 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
           its recomputation); here for any head and MLP shape.
         - "6n": 6 N, attention left out (Kaplan et al., arXiv 2001.08361).
 
-        With experts, N is `active_parameters`.
+        With experts, N is `active_parameters`. Only "causal" has the multi-token-prediction
+        modules.
 
         Args:
             seq: Sequence length, tokens.
             convention: One of `CONVENTIONS`.
+            span: Keys a token attends to, mean, where sequences hold several documents: for
+                "causal" alone.
 
         Returns:
             FLOP per token.
@@ -477,7 +483,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         step = FLOP_PER_MAC * TRAIN_PER_FORWARD
         full_attention = step * self.layers * (self.query_width + self.context_width) * seq
         if convention == "causal":
-            return TRAIN_PER_FORWARD * sum(self.forward_flops_parts(seq).values())
+            return TRAIN_PER_FORWARD * sum(self.forward_flops_parts(seq, span).values())
         if convention == "palm":
             return float(step * self.active_parameters + full_attention)
         if convention == "megatron":
@@ -494,6 +500,15 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def matmul_parameters(self) -> int:
         """Parameters that multiply each token: visited experts, and the head even if tied."""
         return sum(self._matmul_parts().values())
+
+    def _mtp_weights(self) -> int:
+        """Weights that multiply each token in one multi-token-prediction module."""
+        block = self._mlp_weights(self.ffn)
+        if (moe := self.moe) is not None:
+            block = self._router_weights() + moe.experts_per_token * self._mlp_weights(moe.ffn)
+            block += moe.shared_experts * self._mlp_weights(moe.shared_ffn)
+        join = 2 * self.hidden**2 + self.vocab * self.hidden
+        return self._qkv_weights() + self._out_weights() + block + join
 
     def _matmul_parts(self) -> dict[str, int]:
         parts = {
@@ -552,25 +567,7 @@ def load_model(name_or_path: str | Path | Model) -> Model:
     return catalog.load("models", word, Model)
 
 
-def _check_positive(shape: msgspec.Struct, prefix: str, *fields: str) -> None:
-    for field in fields:
-        value = getattr(shape, field)
-        if value <= 0:
-            dotted = f"{prefix}.{field}" if prefix else field
-            message = f"{dotted} = {value} must be positive"
-            raise InputError(message)
-
-
-def _check_not_negative(shape: msgspec.Struct, prefix: str, *fields: str) -> None:
-    for field in fields:
-        value = getattr(shape, field)
-        if value < 0:
-            dotted = f"{prefix}.{field}" if prefix else field
-            message = f"{dotted} = {value} must not be negative"
-            raise InputError(message)
-
-
-def _check_sequence(seq: int) -> None:
+def _check_sequence(seq: float) -> None:
     if seq <= 0:
         message = f"seq = {seq} must be positive"
         raise InputError(message, hint="for example seq = 4096")

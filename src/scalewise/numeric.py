@@ -3,7 +3,9 @@
 Every formula in `physics` and `step` takes and returns `Num`, so that one estimate and a million
 estimates run through the same lines. Two rules make scalar and array results equal to the last bit:
 transcendental functions come from NumPy (never `math` or `**`), and sums are written out instead of
-reduced (the order of NumPy's reductions depends on the length).
+reduced (the order of NumPy's reductions depends on the length). A third makes one estimate fast:
+`where`, `minimum` and `maximum` are those of this file; on one number `np.where` takes as long as
+twenty products.
 
 This file imports nothing else of scalewise.
 """
@@ -22,6 +24,8 @@ Mask: TypeAlias = NDArray[np.bool_]
 Index: TypeAlias = NDArray[np.intp]
 _Any = TypeVar("_Any", Array, Mask)
 _Value = TypeVar("_Value")
+_FLOAT: Any = np.float64
+"""A number of Python as one of NumPy: dividing by it and `~` are then as with arrays."""
 
 
 class lazy(Generic[_Value]):  # noqa: N801 - used as a decorator, like `property`
@@ -59,6 +63,38 @@ def every(values: Num | Mask) -> bool:
     if isinstance(values, np.ndarray) and values.size != 1:
         return bool(values.all())
     return bool(values)
+
+
+def mask(condition: Any) -> Mask:
+    """Give a condition its type, which operators on `Num` lose."""
+    return condition  # type: ignore[no-any-return]
+
+
+def where(condition: Num | Mask, yes: Num | Mask, no: Num | Mask) -> NDArray[Any]:
+    """`np.where`; on one number several times as fast."""
+    if isinstance(condition, np.ndarray):
+        return np.where(condition, yes, no)
+    chosen: Any = yes if condition else no
+    result: NDArray[Any] = _FLOAT(chosen) if type(chosen) is float else chosen
+    return result
+
+
+def minimum(a: Num, b: Num) -> Array:
+    """`np.minimum` of what is never NaN; on two numbers much faster."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.minimum(a, b)
+    less: Any = b if b < a else a
+    result: Array = _FLOAT(less) if type(less) is float else less
+    return result
+
+
+def maximum(a: Num, b: Num) -> Array:
+    """`np.maximum` of what is never NaN; on two numbers much faster."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.maximum(a, b)
+    more: Any = b if b > a else a
+    result: Array = _FLOAT(more) if type(more) is float else more
+    return result
 
 
 def squeeze_constant_axes(values: _Any) -> _Any:

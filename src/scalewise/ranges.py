@@ -55,6 +55,10 @@ _FAMILIES = {"megatron": "megatron", "maxtext": "xla", "neuronx": "neuron"}
 Knowledge = Literal["own", "runs", "family", "nothing"]
 """What is known of the software: own runs, published runs of the stack, its family, or nothing."""
 
+ExpertSoftware = Literal["none", "stated", "usual"]
+"""Dispatcher, CUDA graphs, overlap and fusion of experts: none in a dense model, stated, or those
+that are usual for the stack."""
+
 
 class Effects(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Standard deviations of log(measured / predicted), by cause."""
@@ -100,6 +104,13 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     borrowed: float = 1.0
     """Factor on the effects of shape, terms, scale and noise where the stack has no runs of its own
     and answers with the constants of its family."""
+
+    experts: float = 0.0
+    """Layers with experts: applies to models that have them."""
+
+    recipe: float = 0.0
+    """Dispatcher, CUDA graphs, overlap and fusion of experts: applies where they are not stated,
+    and those usual for the stack are taken."""
 
     beyond: float
     """Per doubling beyond the largest fitted run, times the fraction of the step that communicates.
@@ -155,6 +166,8 @@ class Basis:
     """Standard deviation (log) of these runs around the fit."""
     calibrated: bool = True
     """Whether the chip has a calibration."""
+    experts: ExpertSoftware = "none"
+    """What is known of the software of experts."""
 
 
 FEWEST = 30
@@ -240,6 +253,10 @@ def level_deviation(basis: Basis, effects: Effects | None = None) -> Num:
         software += e.mode**2
     if basis.knowledge == "nothing":
         software += e.family**2
+    if basis.experts != "none":
+        software += e.experts**2
+    if basis.experts == "usual":
+        software += e.recipe**2
     if not basis.calibrated:
         software += e.uncalibrated**2
     lent = borrowing(basis, e) ** 2

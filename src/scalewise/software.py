@@ -10,7 +10,7 @@ covers what the tuned software of the same family reaches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -45,26 +45,34 @@ class Software:
 
 
 def choose_stack(
-    name: Stack | str | None,
+    name: Software | Stack | str | None,
     cluster: Cluster,
     *,
     fully_sharded: bool = False,
+    frozen: bool = False,
     compiled: bool | None = None,
 ) -> Software:
     """Return the software of a run.
 
     Args:
-        name: Constants, the name or file of a stack, the name of a framework, or None.
+        name: Constants, the name or file of a stack, the name of a framework, or None; what is
+            chosen already stays as it is.
         cluster: Whose devices it must run on.
         fully_sharded: Whether the strategy shards parameters.
+        frozen: Whether adapters of a frozen model are trained, which is PyTorch's too.
         compiled: What the strategy says of the code, or None.
 
     Raises:
         InputError: If the name is misspelled, or the stack does not run on the device.
     """
+    if isinstance(name, Software):
+        return name
     kind = cluster.accelerator.kind
     if name is None:
-        return _assumed(cluster, fully_sharded=fully_sharded, compiled=compiled)
+        found = _assumed(cluster, fully_sharded=fully_sharded or frozen, compiled=compiled)
+        if frozen and found.stack.family == "pytorch":
+            return replace(found, reason="usual for adapters")
+        return found
     found = _named(name, kind, compiled=compiled, fully_sharded=fully_sharded)
     if found.stack.devices not in (kind, "any"):
         usual = _assumed(cluster, fully_sharded=fully_sharded, compiled=None).stack.name
@@ -84,8 +92,12 @@ def _assumed(cluster: Cluster, *, fully_sharded: bool, compiled: bool | None) ->
         # A calibrated machine has software of its own name.
         return Software(stack=load_stack(cluster.name), reason="calibrated with this cluster")
     stack = load_stack(nearest(kind, compiled=compiled, fully_sharded=fully_sharded))
+    chip = cluster.accelerator
+    if stack.vendor not in ("", chip.vendor):
+        near = msgspec.structs.replace(stack, stands_in=True)
+        return Software(stack=near, reason=f"nearest one, no software of {chip.name} has runs")
     if kind in USUAL:
-        return Software(stack=stack, reason=f"usual on {cluster.accelerator.name}")
+        return Software(stack=stack, reason=f"usual on {chip.name}")
     reason = "usual for FSDP" if fully_sharded else "usual for TP, PP and ZeRO-1"
     tuned = TUNED.get(stack.name) if compiled is None else None
     others = (load_stack(tuned),) if tuned else ()

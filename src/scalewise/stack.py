@@ -16,8 +16,10 @@ from typing import Literal
 import msgspec
 
 from scalewise.errors import InputError
+from scalewise.experts import CudaGraphs, Dispatcher
+from scalewise.loss import Loss
 
-AttentionKernel = Literal["flash1", "flash2", "cudnn", "splash", "unfused"]
+AttentionKernel = Literal["flash1", "flash2", "cudnn", "splash", "splash-512", "unfused"]
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,8 +44,17 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     constants_from: str | None = None
     """Another stack whose fitted constants it shares: the same code, another setting."""
 
+    base: str | None = None
+    """Another stack with which it shares single constants."""
+
+    shares: tuple[str, ...] = ()
+    """Those constants: the file of `base` has the numbers, and runs of both determine them."""
+
     devices: Literal["gpu", "tpu", "other", "any"] = "any"
     """Kind of accelerator it runs on; XLA on a TPU is not XLA on a GPU."""
+
+    vendor: str = ""
+    """Vendor of the accelerators it runs on; empty for any."""
 
     compiled: bool = False
     """Whether kernels are fused and launched from a graph by default."""
@@ -86,6 +97,31 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     balanced_ring: bool = True
     """Whether ring context parallelism gives every rank an equal part of the causal triangle."""
+
+    composed_kernels: bool = False
+    """Whether RMS norms, rotary embedding and gated activations run as one kernel per operation,
+    as in eager PyTorch, where layer norm and GELU are single kernels."""
+
+    experts: str = "megatron"
+    """Constants of its expert layers: name in the catalog."""
+
+    dispatcher: Dispatcher = "nccl"
+    """What moves tokens to their experts."""
+
+    cuda_graphs: CudaGraphs = "none"
+    """Part of a step with experts that replays from CUDA graphs."""
+
+    overlaps_all_to_all: bool = False
+    """Whether the all-to-all of one micro-batch overlaps the compute of another."""
+
+    fused_experts: bool = False
+    """Whether experts run in one fused kernel: permutation, activation and casts included."""
+
+    loss: Loss = "full"
+    """How it computes the loss by default."""
+
+    host_speed: float = 1.0
+    """Speed of the host that launches expert layers, relative to that of their constants."""
 
     fits: tuple[str, ...] = ()
     """Optional constants that a calibration fits for this stack."""
@@ -152,6 +188,10 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cast_bytes: float = 4.0
     """Bytes moved per GEMM input element to quantize it below 16 bits."""
 
+    scan_bytes: float = 0.0
+    """Those of them that find the largest value of a tensor for its scale: 2 where scales are of
+    the tensor itself (torchao), 0 where they are of the step before (delayed scaling)."""
+
     pipeline_host_seconds: float = 0.0
     """Host time per layer that pipelines over several domains add, times tp^1.25, seconds."""
 
@@ -201,6 +241,12 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     undetermined: tuple[str, ...] = ()
     """Constants that the data did not determine: on a bound, or at their prior."""
+
+    def owner(self, field: str) -> str:
+        """Name of the stack whose runs determine a constant."""
+        if self.base and field in self.shares:
+            return self.base
+        return self.constants_from or self.name
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:

@@ -20,9 +20,11 @@ import msgspec
 import numpy as np
 
 from scalewise.errors import InputError, did_you_mean
-from scalewise.numeric import Array, Index
-from scalewise.strategy import MAX_BLOCKS, SCHEDULES, Strategy, recomputed_blocks
-from scalewise.workload import PRECISIONS
+from scalewise.numeric import Array, Index, maximum, where
+from scalewise.offload import OFFLOADS
+from scalewise.precision import PRECISIONS
+from scalewise.recompute import MAX_BLOCKS, MODULES, modules_of, recomputed_blocks
+from scalewise.strategy import SCHEDULES, Strategy
 
 # Words by field; the index in the tuple is the code, None means "not stated".
 WORDS: dict[str, tuple[object, ...]] = {
@@ -31,21 +33,30 @@ WORDS: dict[str, tuple[object, ...]] = {
     "recompute": ("none", "selective", "full", "attention", "op"),
     "cp_method": ("ring", "allgather"),
     "precision": (None, *PRECISIONS),
+    "attention_precision": (None, "fp8"),
+    "gather_precision": (None, "fp8", "int8"),
     "compiled": (None, False, True),
-    "reduce_precision": (None, "fp32", "bf16"),
+    "reduce_precision": (None, "fp32", "bf16", "int4"),
+    "replica_sync": (None, "once"),
+    "reduce_each": (None, False, True),
 }
 
 # K of N blocks that recompute have the code N * 1024 + K, beyond those of the words.
 _BLOCKS = MAX_BLOCKS + 1.0
 
 # Counts that may be absent; 0 means None.
-_OPTIONAL = ("num_microbatches", "first_stage_layers", "last_stage_layers")
+_OPTIONAL = (
+    "num_microbatches", "first_stage_layers", "last_stage_layers", "backward_shard", "bucket_mb",
+)  # fmt: skip
 
 # Counts and switches that may be 0.
 _FROM_ZERO = (
     "prefetch", "reshard_after_forward", "sequence_parallel", "overlap_dp", "overlap_tp",
-    "overlap_pp",
+    "overlap_pp", "overlap_ep", "recompute_modules", "hierarchical_gather", "offload",
 )  # fmt: skip
+
+# Fields of words joined by "+": a bit for each word in this order.
+_BITS = {"recompute_modules": tuple(MODULES), "offload": tuple(OFFLOADS)}
 
 FIELDS: tuple[str, ...] = Strategy.__struct_fields__
 _DEFAULTS = Strategy()
@@ -63,6 +74,9 @@ def encode(field: str, value: object) -> float:
             known = [str(word) for word in words]
             raise InputError(f"unknown {field} {value}", hint=did_you_mean(str(value), known))
         return float(words.index(value))
+    if field in _BITS and isinstance(value, str):
+        said = modules_of(value)
+        return float(sum(2**bit for bit, word in enumerate(_BITS[field]) if word in said))
     if value is None:
         return 0.0
     if not isinstance(value, bool | int | float):
@@ -74,6 +88,8 @@ def decode(field: str, code: float) -> Any:
     """Return the value of a code."""
     if field == "recompute" and code >= _BLOCKS:
         return "{1:.0f}of{0:.0f}".format(*divmod(code, _BLOCKS))
+    if field in _BITS:
+        return "+".join(word for bit, word in enumerate(_BITS[field]) if int(code) >> bit & 1)
     if field in WORDS:
         return WORDS[field][int(code)]
     if field in _OPTIONAL:
@@ -114,16 +130,16 @@ def recompute_fraction(codes: Array) -> Array:
     >>> recompute_fraction(np.array(codes)).tolist()
     [0.0, 0.0, 0.25, 1.0]
     """
-    every, some = np.divmod(codes, _BLOCKS)
-    whole = np.where(codes == encode("recompute", "full"), 1.0, 0.0)
-    return np.where(every > 0.0, some / np.maximum(every, 1.0), whole)
+    every, some = divmod(codes, _BLOCKS)
+    whole = where(codes == encode("recompute", "full"), 1.0, 0.0)
+    return where(every > 0.0, some / maximum(every, 1.0), whole)
 
 
 class Strategies:
     """A struct of arrays; every field of `Strategy` is an attribute, all of one `shape`."""
 
     shape: tuple[int, ...]
-    """Shape that the columns broadcast to: (rows,), or the lengths of the axes of a product."""
+    """Shape that the columns broadcast to: (rows,), the lengths of the axes of a product, or ()."""
 
     def __init__(self, columns: dict[str, Array], given: Sequence[Strategy] | None = None) -> None:
         self._columns = columns
@@ -133,7 +149,7 @@ class Strategies:
         first = next(iter(columns.values()))
         self.shape = (
             first.shape
-            if first.ndim == 1
+            if first.ndim <= 1
             else np.broadcast_shapes(*map(np.shape, columns.values()))
         )
 
@@ -148,6 +164,12 @@ class Strategies:
             raise InputError("no strategy is given", hint="give at least one")
         rows = [[encode(field, getattr(s, field)) for s in strategies] for field in FIELDS]
         return cls(dict(zip(FIELDS, np.array(rows), strict=True)), strategies)
+
+    @classmethod
+    def one(cls, strategy: Strategy) -> Strategies:
+        """Return one strategy as numbers instead of columns: of shape (), and the fastest."""
+        codes = np.array([encode(field, getattr(strategy, field)) for field in FIELDS])
+        return cls(dict(zip(FIELDS, codes, strict=True)), [strategy])
 
     @classmethod
     def columns(cls, **columns: object) -> Strategies:

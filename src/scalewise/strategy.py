@@ -14,15 +14,28 @@ Tokens, joined by `-`, in any order:
     pp8 v4               pipeline stages, virtual stages (model chunks) per stage
     gpipe 1f1b interleaved zbh1 zbv       pipeline schedule (1f1b, or interleaved when v > 1)
     first3 last2         layers of the first and last stage when they differ from the rest
-    ep8                  expert parallel (inside the data-parallel ranks)
+    ep8 etp2             experts over 8 ranks; each of them split over 2 (tensor parallel)
     mb2 ga16             micro-batch size; gradient accumulation steps (by default derived)
     acfull ac1of4        activation recompute: whole blocks, all of them or 1 of 4; none if absent
     acattn acop acsel    attention alone; every other matmul; the selective one of the software
+    acnorm aclatent      norms; up-projections of latent attention; the activation of experts;
+    acact acmlp          dense MLPs: modules that are recomputed besides
+    tilemlp8             dense MLPs in 8 tiles of the sequence, recomputed tile by tile in backward
+    mics4x64             HSDP with replicas synchronized once per step, hierarchical all-gathers
+    synconce hiergather  the two alone
+    hpz8 qwz qgz         ZeRO++: backward all-gathers in groups of 8; weights gathered in int8,
+                         gradients reduced in int4
+    reduceeach reduceonce bucket25         gradients reduced after every micro-batch or once per
+                         step; buckets of 25 MiB (DDP, ZeRO-1/2)
+    offopt offparam      offload to host memory: optimizer state and gradients (updated by the
+    offact offnvme       CPU), parameters (FSDP), activations; the former two to NVMe instead
     noreshard pf2        FSDP: keep parameters after forward; blocks all-gathered ahead (default 1)
-    bf16 fp16 fp8 mxfp8 nvfp4             precision, if it should differ from the workload's
+    bf16 fp16 fp8 fp8row fp8block         precision, if it should differ from the workload's: scales
+    mxfp8 nvfp4 tf32 fp32                 per tensor, row or block; 32 bits everywhere
+    fp8attn gatherfp8                     attention in fp8; all-gathers of parameters in fp8
     compiled eager       if it should differ from the software stack's default
     reducebf16 reducefp32                 precision of the gradient reduction, likewise
-    nodpoverlap notpoverlap noppoverlap   turn an overlap off
+    nodpoverlap notpoverlap noppoverlap noepoverlap      turn an overlap off
 """
 
 from __future__ import annotations
@@ -33,7 +46,27 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from scalewise.errors import InputError, did_you_mean
-from scalewise.workload import Precision, Workload
+from scalewise.offload import OFFLOAD_TOKENS, check_offload, joined, offloads_of
+from scalewise.precision import PRECISIONS, Precision
+from scalewise.recompute import (
+    MODULE_TOKENS,
+    MODULES,
+    RECOMPUTE_TOKENS,
+    check_modules,
+    check_recompute,
+    modules_of,
+    recompute_of_token,
+)
+from scalewise.sharding import (
+    COUNTS,
+    FLAGS,
+    check_variants,
+    data_token,
+    dropped,
+    put_data_parallel,
+    variant_tokens,
+)
+from scalewise.workload import Workload
 
 Sharding = Literal["ddp", "zero1", "zero2", "zero3"]
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zbh1", "zbv"]
@@ -42,19 +75,6 @@ Recompute: TypeAlias = str
 ContextMethod = Literal["ring", "allgather"]
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zbh1", "zbv")
-
-RECOMPUTES = {
-    "none": "nothing",
-    "selective": "what the software's selective mode repeats: one of the next two, or a policy",
-    "attention": "the attention core alone, as Megatron-LM does",
-    "op": "every other matmul and all memory-bound kernels, as torchtitan does",
-    "full": "whole blocks",
-}
-"""Kinds of activation recompute by word, the least repeated work first. "1of4" is full recompute of
-every fourth block."""
-
-MAX_BLOCKS = 1023
-"""Largest N of "KofN"."""
 
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,7 +124,11 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Layers of the last stage, or None for the framework's default."""
 
     ep: int = 1
-    """Expert-parallel degree, inside the data-parallel ranks."""
+    """Expert-parallel degree: ranks of a pipeline stage that share the experts of a layer."""
+
+    etp: int = 1
+    """Expert tensor-parallel degree: ranks that split every expert. The experts of a stage have a
+    mesh of their own over its tp x cp x dp ranks: etp innermost, then ep, then replicas."""
 
     micro_batch: int = 1
     """Micro-batch size: sequences per data-parallel rank and pass."""
@@ -116,14 +140,49 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Which activations are recomputed in backward: a word of `RECOMPUTES`, or "1of4" for whole
     blocks, 1 of every 4."""
 
+    recompute_modules: str = ""
+    """Modules that are recomputed besides: words of `MODULES` in order, joined by "+"."""
+
+    mlp_tiles: int = 1
+    """Tiles of the sequence in which dense MLPs are computed, and recomputed in backward; 1 for the
+    whole sequence at once."""
+
+    offload: str = ""
+    """What is kept off the device: words of `offload.OFFLOADS` in order, joined by "+"."""
+
     precision: Precision | None = None
     """Matmul precision, or None for the workload's."""
+
+    attention_precision: Literal["fp8"] | None = None
+    """Precision of attention in forward, or None for 16 bits."""
+
+    gather_precision: Literal["fp8", "int8"] | None = None
+    """Precision of all-gathered parameters: fp8 of layers (FSDP, ZeRO-1/2), int8 of all (ZeRO++
+    qwZ, dequantized where they arrive), or None for 16 bits."""
 
     compiled: bool | None = None
     """Compiled (fused, graph-launched) or eager, or None for the software stack's default."""
 
-    reduce_precision: Literal["fp32", "bf16"] | None = None
-    """Precision of the gradient reduction, or None for the software stack's default."""
+    reduce_precision: Literal["fp32", "bf16", "int4"] | None = None
+    """Precision of the gradient reduction, or None for the software stack's default; int4 is ZeRO++
+    qgZ: quantized, in two hops."""
+
+    backward_shard: int | None = None
+    """FSDP: ranks over which a second copy of the parameters is sharded for the all-gather of
+    backward (ZeRO++ hpZ, FSDP2's reshard_after_forward = 8), or None for all."""
+
+    replica_sync: Literal["once"] | None = None
+    """HSDP: replicas reduce gradients once per step (MiCS), or None for as often as shards do."""
+
+    hierarchical_gather: bool = False
+    """FSDP: all-gather between domains on every rail at once, then inside the domain (MiCS)."""
+
+    reduce_each: bool | None = None
+    """Reduce gradients after every micro-batch, or once per step (no_sync), or None for the
+    software stack's default."""
+
+    bucket_mb: int | None = None
+    """Size of a gradient bucket of DDP and ZeRO-1/2, MiB, or None for the software stack's."""
 
     overlap_dp: bool = True
     """Overlap data-parallel communication with compute."""
@@ -134,20 +193,26 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     overlap_pp: bool = True
     """Overlap pipeline P2P sends with compute as far as the schedule can."""
 
+    overlap_ep: bool = True
+    """Overlap the all-to-all of experts with another micro-batch as far as the stack can."""
+
     def __post_init__(self) -> None:
         for field in _DEGREES:
             _check_count(field, getattr(self, field), 1, _MAX_COUNT)
         _check_count("prefetch", self.prefetch, 0, 64)
-        for field in ("num_microbatches", "first_stage_layers", "last_stage_layers"):
+        for field, least in _OPTIONAL_COUNTS.items():
             if getattr(self, field) is not None:
-                _check_count(field, getattr(self, field), 1, _MAX_COUNT)
+                _check_count(field, getattr(self, field), least, _MAX_COUNT)
         for field, words in _CHOICES.items():
             value = getattr(self, field)
             if value not in words:
                 known = [str(word) for word in words if word is not None]
                 shown = value[:40] if isinstance(value, str) else type(value).__name__
                 raise InputError(f"unknown {field} {shown}", hint=did_you_mean(shown, known))
-        _check_recompute(self.recompute)
+        check_recompute(self.recompute)
+        check_modules(self.recompute_modules)
+        check_variants(self)
+        check_offload(self.offload)
         if self.virtual_stages > 1 and self.pp == 1:
             raise InputError(
                 f"virtual_stages = {self.virtual_stages} needs a pipeline, but pp = 1",
@@ -183,14 +248,18 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return format_strategy(self)
 
     def with_(self, **changes: object) -> Strategy:
-        """Return a copy with some fields changed, checked again."""
+        """Return a copy with some fields changed, checked again.
+
+        Variants that only some sharding has go with it.
+        """
         for name in changes:
             if name not in self.__struct_fields__:
                 raise InputError(
                     f"Strategy has no field {name!r}",
                     hint=did_you_mean(name, self.__struct_fields__),
                 )
-        return Strategy(**{**msgspec.structs.asdict(self), **changes})
+        gone = dropped(changes, self)
+        return Strategy(**{**msgspec.structs.asdict(self), **gone, **changes})
 
     def check_mesh(self, accelerators: int) -> None:
         """Check that the degrees multiply to the number of accelerators.
@@ -242,8 +311,15 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 _DEGREES = (
-    "dp_replicate", "dp_shard", "tp", "cp", "pp", "virtual_stages", "ep", "micro_batch",
+    "dp_replicate", "dp_shard", "tp", "cp", "pp", "virtual_stages", "ep", "etp", "micro_batch",
+    "mlp_tiles",
 )  # fmt: skip
+
+_OPTIONAL_COUNTS = {
+    "num_microbatches": 1, "first_stage_layers": 1, "last_stage_layers": 1, "backward_shard": 2,
+    "bucket_mb": 1,
+}  # fmt: skip
+"""Counts that may be absent, with the smallest value of each."""
 
 _MAX_COUNT = 2**22
 """Largest count: larger than any cluster, and exact in floating point."""
@@ -253,10 +329,22 @@ _CHOICES: dict[str, tuple[object, ...]] = {
     "schedule": get_args(Schedule),
     "cp_method": get_args(ContextMethod),
     "precision": (None, *get_args(Precision)),
+    "attention_precision": (None, "fp8"),
+    "gather_precision": (None, "fp8", "int8"),
     "compiled": (None, True, False),
-    "reduce_precision": (None, "fp32", "bf16"),
+    "reduce_precision": (None, "fp32", "bf16", "int4"),
+    "replica_sync": (None, "once"),
+    "reduce_each": (None, True, False),
     **dict.fromkeys(
-        ("reshard_after_forward", "sequence_parallel", "overlap_dp", "overlap_tp", "overlap_pp"),
+        (
+            "reshard_after_forward",
+            "sequence_parallel",
+            "hierarchical_gather",
+            "overlap_dp",
+            "overlap_tp",
+            "overlap_pp",
+            "overlap_ep",
+        ),
         (True, False),
     ),
 }
@@ -273,70 +361,6 @@ def _check_count(field: str, value: object, minimum: int, maximum: int) -> None:
     )
 
 
-_BLOCKS = re.compile("([0-9]{1,4})of([0-9]{1,4})")
-
-
-def recomputed_blocks(kind: str) -> tuple[int, int] | None:
-    """Return (K, N) of a recompute of K of every N blocks, or None for the other kinds.
-
-    >>> recomputed_blocks("1of4"), recomputed_blocks("full"), recomputed_blocks("op")
-    ((1, 4), (1, 1), None)
-    """
-    if kind == "full":
-        return 1, 1
-    match = _BLOCKS.fullmatch(kind)
-    return (int(match[1]), int(match[2])) if match else None
-
-
-def _check_recompute(kind: object) -> None:
-    """Check that a value is a kind of recompute."""
-    if isinstance(kind, str):
-        if kind in RECOMPUTES:
-            return
-        blocks = recomputed_blocks(kind)
-        if blocks is not None:
-            if 1 <= blocks[0] < blocks[1] <= MAX_BLOCKS and kind == "{}of{}".format(*blocks):
-                return
-            raise InputError(
-                f"recompute {kind} must be K of N blocks with 1 <= K < N <= {MAX_BLOCKS}",
-                hint="for example 1of4; all blocks are `full`",
-            )
-    shown = kind[:40] if isinstance(kind, str) else type(kind).__name__
-    known = [*RECOMPUTES, "1of4", "1of2"]
-    raise InputError(f"unknown recompute {shown}", hint=did_you_mean(shown, known))
-
-
-RECOMPUTE_TOKENS = {
-    "acsel": "selective", "acattn": "attention", "acop": "op", "acfull": "full",
-}  # fmt: skip
-"""Kinds of recompute by their token in a strategy; blocks are "ac1of4"."""
-
-
-def recompute_of_token(token: str) -> str | None:
-    """Return the kind of recompute that a token of a strategy says, or None.
-
-    >>> recompute_of_token("acop"), recompute_of_token("ac1of4"), recompute_of_token("tp8")
-    ('op', '1of4', None)
-    """
-    if token in RECOMPUTE_TOKENS:
-        return RECOMPUTE_TOKENS[token]
-    return token[2:] if token.startswith("ac") and _BLOCKS.fullmatch(token[2:]) else None
-
-
-def recompute_words(kind: str) -> str:
-    """Return a kind of recompute in words, for launch lines and suggestions.
-
-    >>> recompute_words("1of4"), recompute_words("op")
-    ('full recompute of 1 in 4 blocks', 'op recompute')
-    """
-    if kind == "none":
-        return "no recompute"
-    blocks = recomputed_blocks(kind)
-    if blocks is None or kind == "full":
-        return f"{kind} recompute"
-    return f"full recompute of {blocks[0]} in {blocks[1]} blocks"
-
-
 _FLAGS: dict[str, tuple[str, object]] = {
     "nosp": ("sequence_parallel", False),
     "noreshard": ("reshard_after_forward", False),
@@ -348,18 +372,23 @@ _FLAGS: dict[str, tuple[str, object]] = {
     "nodpoverlap": ("overlap_dp", False),
     "notpoverlap": ("overlap_tp", False),
     "noppoverlap": ("overlap_pp", False),
+    "noepoverlap": ("overlap_ep", False),
     **{name: ("schedule", name) for name in SCHEDULES},
-    **{name: ("precision", name) for name in ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")},
+    **{name: ("precision", name) for name in PRECISIONS},
+    "fp8attn": ("attention_precision", "fp8"),
+    "gatherfp8": ("gather_precision", "fp8"),
+    **FLAGS,
 }
 
-_COUNTS = {
-    "tp": "tp", "pp": "pp", "v": "virtual_stages", "ep": "ep", "mb": "micro_batch",
+COUNT_TOKENS = {
+    "tp": "tp", "pp": "pp", "v": "virtual_stages", "ep": "ep", "etp": "etp", "mb": "micro_batch",
     "ga": "num_microbatches", "pf": "prefetch", "first": "first_stage_layers",
-    "last": "last_stage_layers",
+    "last": "last_stage_layers", "tilemlp": "mlp_tiles", **COUNTS,
 }  # fmt: skip
+"""Counts by the letters that begin their token."""
 
 _NUMBER = "([0-9]{1,9})"
-_DATA_PARALLEL = re.compile(f"(ddp|zero1x|zero2x|fsdp|hsdp|zero3x|dp){_NUMBER}(?:x{_NUMBER})?")
+_DATA_PARALLEL = re.compile(f"(ddp|zero1x|zero2x|fsdp|hsdp|mics|zero3x|dp){_NUMBER}(?:x{_NUMBER})?")
 _CONTEXT = re.compile(f"cp{_NUMBER}(ag|ring)?")
 _COUNT = re.compile(f"([a-z]+){_NUMBER}")
 
@@ -388,18 +417,37 @@ def parse_strategy(text: str) -> Strategy:
     for token in text.strip().lower().split("-"):
         if token in _FLAGS:
             put(*_FLAGS[token], token)
+        elif token in MODULE_TOKENS:
+            again = [*modules_of(str(fields.pop("recompute_modules", ""))), MODULE_TOKENS[token]]
+            fields["recompute_modules"] = "+".join(each for each in MODULES if each in again)
+        elif token in OFFLOAD_TOKENS:
+            kept = offloads_of(str(fields.pop("offload", "")))
+            fields["offload"] = joined([*kept, OFFLOAD_TOKENS[token]])
         elif match := _DATA_PARALLEL.fullmatch(token):
             kind, first, second = match.groups()
-            _put_data_parallel(kind, int(first), int(second) if second else None, put, token)
+            put_data_parallel(kind, int(first), int(second) if second else None, put, token)
         elif kind_ := recompute_of_token(token):
             put("recompute", kind_, token)
         elif match := _CONTEXT.fullmatch(token):
             put("cp", int(match[1]), token)
             put("cp_method", "allgather" if match[2] == "ag" else "ring", token)
-        elif (match := _COUNT.fullmatch(token)) and match[1] in _COUNTS:
-            put(_COUNTS[match[1]], int(match[2]), token)
+        elif (match := _COUNT.fullmatch(token)) and match[1] in COUNT_TOKENS:
+            put(COUNT_TOKENS[match[1]], int(match[2]), token)
         else:
-            known = [*_FLAGS, *_COUNTS, "ddp", "zero1x", "zero2x", "fsdp", "hsdp", "cp", "ac1of"]
+            known = [
+                *_FLAGS,
+                *MODULE_TOKENS,
+                *OFFLOAD_TOKENS,
+                *COUNT_TOKENS,
+                "ddp",
+                "zero1x",
+                "zero2x",
+                "fsdp",
+                "hsdp",
+                "mics",
+                "cp",
+                "ac1of",
+            ]
             raise InputError(
                 f"strategy {text[:80]}: unknown part {token[:40]!r}",
                 hint=did_you_mean(token[:40].rstrip("0123456789"), known)
@@ -410,37 +458,10 @@ def parse_strategy(text: str) -> Strategy:
     return Strategy(**fields)  # type: ignore[arg-type]
 
 
-def _put_data_parallel(kind: str, first: int, second: int | None, put: object, token: str) -> None:
-    """Return the three fields of a data-parallel token."""
-    assert callable(put)
-    if kind in ("ddp", "dp"):
-        if second is not None:
-            raise InputError(f"`{token}` takes one number", hint="for example ddp8")
-        put("sharding", "ddp", token)
-        put("dp_replicate", first, token)
-        return
-    if kind == "hsdp" and second is None:
-        raise InputError(
-            f"`{token}` needs replicas x shards", hint="for example hsdp4x64 for 4 replicas of 64"
-        )
-    put("sharding", {"zero1x": "zero1", "zero2x": "zero2"}.get(kind, "zero3"), token)
-    put("dp_replicate", first if second is not None else 1, token)
-    put("dp_shard", second if second is not None else first, token)
-
-
 def format_strategy(strategy: Strategy) -> str:
     """Return the canonical text: degrees first, then fields that differ from their defaults."""
     s = strategy
-    if s.sharding == "ddp":
-        data = f"ddp{s.dp_replicate}"
-    elif s.sharding == "zero3":
-        hybrid = s.dp_replicate > 1
-        data = f"hsdp{s.dp_replicate}x{s.dp_shard}" if hybrid else f"fsdp{s.dp_shard}"
-    elif s.dp_replicate > 1:
-        data = f"{s.sharding}x{s.dp_replicate}x{s.dp_shard}"
-    else:
-        data = f"{s.sharding}x{s.dp_shard}"
-    parts = [data]
+    parts = [data_token(s)]
     if s.tp > 1:
         parts.append(f"tp{s.tp}")
     if not s.sequence_parallel:
@@ -457,25 +478,34 @@ def format_strategy(strategy: Strategy) -> str:
         parts.append(f"first{s.first_stage_layers}")
     if s.last_stage_layers is not None:
         parts.append(f"last{s.last_stage_layers}")
-    if s.ep > 1:
-        parts.append(f"ep{s.ep}")
+    parts += [f"{name}{degree}" for name, degree in (("ep", s.ep), ("etp", s.etp)) if degree > 1]
     parts.append(f"mb{s.micro_batch}")
     if s.num_microbatches is not None:
         parts.append(f"ga{s.num_microbatches}")
     if s.recompute != "none":
         tokens = {kind: token for token, kind in RECOMPUTE_TOKENS.items()}
         parts.append(tokens.get(s.recompute) or f"ac{s.recompute}")
+    again = modules_of(s.recompute_modules)
+    parts += [token for token, module in MODULE_TOKENS.items() if module in again]
+    if s.mlp_tiles > 1:
+        parts.append(f"tilemlp{s.mlp_tiles}")
+    parts += [f"off{word}" for word in offloads_of(s.offload)]
     if not s.reshard_after_forward:
         parts.append("noreshard")
     if s.prefetch != 1:
         parts.append(f"pf{s.prefetch}")
     if s.precision is not None:
         parts.append(s.precision)
+    if s.attention_precision is not None:
+        parts.append(f"{s.attention_precision}attn")
+    if s.gather_precision == "fp8":
+        parts.append("gatherfp8")
     if s.compiled is not None:
         parts.append("compiled" if s.compiled else "eager")
-    if s.reduce_precision is not None:
+    if s.reduce_precision in ("bf16", "fp32"):
         parts.append(f"reduce{s.reduce_precision}")
-    for field in ("dp", "tp", "pp"):
+    parts += variant_tokens(s)
+    for field in ("dp", "tp", "pp", "ep"):
         if not getattr(s, f"overlap_{field}"):
             parts.append(f"no{field}overlap")
     return "-".join(parts)

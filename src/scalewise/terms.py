@@ -58,6 +58,21 @@ _TERMS = (
         useful=True, grows="smaller attention kernels",
     ),
     Term(
+        key="experts", label="expert GEMM", kind="compute", activity="compute", color="#0B5F94",
+        useful=True, grows="fewer tokens per expert",
+    ),
+    Term(
+        key="routing", label="token routing", kind="compute", activity="memory", color="#5AA9D6",
+    ),
+    Term(
+        key="adapters", label="adapters", kind="compute", activity="memory", color="#2E8CC4",
+        useful=True,
+    ),
+    Term(
+        key="dequantize", label="dequantization", kind="compute", activity="memory",
+        color="#94C6E6",
+    ),
+    Term(
         key="memory_bound", label="memory-bound kernels", kind="compute", activity="memory",
         color="#3F97CC",
     ),
@@ -82,6 +97,11 @@ _TERMS = (
         color="#A84A00", group="context_parallel", avoidable=True,
     ),
     Term(
+        key="expert_parallel", label="exposed EP", kind="communication", activity="communication",
+        color="#C05400", group="expert_parallel", avoidable=True,
+        grows="all-to-all over more domains",
+    ),
+    Term(
         key="dp_all_gather", label="exposed all-gather", kind="communication",
         activity="communication", color="#D55E00", group="data_parallel", avoidable=True,
     ),
@@ -101,6 +121,10 @@ _TERMS = (
     Term(
         key="pp_p2p", label="exposed P2P", kind="communication", activity="communication",
         color="#F7C79F", group="pipeline", avoidable=True,
+    ),
+    Term(
+        key="offload", label="exposed offload", kind="communication", activity="waiting",
+        color="#FBE3CC", avoidable=True, grows="copies of offloaded states and activations",
     ),
     Term(
         key="optimizer", label="optimizer", kind="compute", activity="memory", color="#D3E7F5",
@@ -123,6 +147,7 @@ TERMS: dict[str, Term] = {term.key: term for term in _TERMS}
 GROUPS: dict[str, str] = {
     "tensor_parallel": "tensor parallel",
     "context_parallel": "context parallel",
+    "expert_parallel": "expert parallel",
     "data_parallel": "data parallel",
     "pipeline": "pipeline P2P",
 }

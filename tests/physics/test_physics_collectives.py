@@ -260,6 +260,13 @@ def test_a_group_of_one_is_free():
     assert times[1] > 1e9 * 7 / 8 / 400e9
 
 
+def test_networks_slow_down_beyond_the_domains_they_join_without_loss():
+    # 32 domains: one doubling beyond 16, five beyond the first.
+    for flat, doublings in ((64.0, 0), (16.0, 1), (1.0, 5)):
+        rate = one(wire_rate(group(256), links(congestion=0.1, flat_domains=flat)))
+        assert rate == pytest.approx(400e9 / (1.0 + 0.1 * doublings))
+
+
 def test_rails_add_up_with_their_exponent():
     assert one(wire_rate(group(64), links())) == pytest.approx(400e9)
     assert one(wire_rate(group(64), links(rail_scaling=0.5))) == pytest.approx(50e9 * math.sqrt(8))

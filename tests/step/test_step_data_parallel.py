@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from scalewise.model import Moe
 from scalewise.physics.collectives import all_gather_seconds, all_reduce_seconds
 from scalewise.step.data_parallel import (
     backward_critical_path,
     beside_backward,
+    expert_traffic,
     exposed_last_all_reduce,
     exposed_last_reduce,
     last_reduce_overlaps,
@@ -16,7 +18,7 @@ from scalewise.step.data_parallel import (
     overlapped,
     overlapped_backward,
 )
-from scalewise.step.groups import replica_group, shard_group
+from scalewise.step.groups import expert_shard_group, replica_group, shard_group
 from toys import EDGE_PARAMS, LAYER_PARAMS, case_of, one, toy_cluster, toy_model, toy_stack
 
 
@@ -156,14 +158,15 @@ def test_a_pass_leaves_its_last_reductions_behind():
     traffic = replace(
         layer_traffic(case), all_gather=gathers, backward_all_gather=gathers, reduce=ten * 0.8
     )
-    inner, last = backward_critical_path(case, ten, traffic)
+    inner, last, unreduced = backward_critical_path(case, ten, traffic)
     assert one(inner) == one(last) == pytest.approx(15.0)
+    assert one(unreduced) == pytest.approx(12.0)
     # Longer than backward: the last two wait for all-gathers alone.
-    inner, last = backward_critical_path(case, ten, replace(traffic, reduce=ten * 1.8))
+    inner, last, _ = backward_critical_path(case, ten, replace(traffic, reduce=ten * 1.8))
     assert one(inner) == pytest.approx(22.0)
     assert one(last) == pytest.approx(15.0)
     case = case_of("fsdp2-pp4-nodpoverlap", model=toy_model(layers=16))
-    inner, last = backward_critical_path(case, ten, traffic)
+    inner, last, _ = backward_critical_path(case, ten, traffic)
     assert one(inner) == one(last) == pytest.approx(22.0)
 
 
@@ -205,6 +208,27 @@ def test_resharding_gathers_twice():
 def test_reduce_precision_halves_the_bytes():
     case = case_of("fsdp8-reducebf16")
     assert one(layer_traffic(case).reduce) == pytest.approx(gather(case, 2 * LAYER_PARAMS))
+
+
+def test_gathers_in_eight_bits_have_half_of_the_bytes():
+    case = case_of("fsdp8-fp8-gatherfp8")
+    traffic, whole = layer_traffic(case), layer_traffic(case_of("fsdp8-fp8"))
+    assert one(traffic.all_gather) == pytest.approx(gather(case, LAYER_PARAMS), rel=1e-12)
+    # Embedding and head stay in 16 bits, gradients in 32.
+    assert one(traffic.root_all_gather) == one(whole.root_all_gather)
+    assert one(traffic.reduce) == one(whole.reduce)
+
+
+def test_experts_are_gathered_in_eight_bits_too():
+    # Eight experts of 3 x 1024 x 512 on two ranks each: four of them, over four shards.
+    model = toy_model(moe=Moe(experts=8, experts_per_token=2, ffn=512, layers=4))
+    of_rank = 4 * 3 * 1024 * 512
+    for spelling, size in (("fsdp8-ep2-fp8", 2), ("fsdp8-ep2-fp8-gatherfp8", 1)):
+        case = case_of(spelling, model=model)
+        experts, others = one(expert_traffic(case).gather), size * one(case.layer_params)
+        assert experts == pytest.approx(gather(case, size * of_rank, expert_shard_group), rel=1e-12)
+        both = one(layer_traffic(case).all_gather)
+        assert both == pytest.approx(experts + gather(case, others), rel=1e-12)
 
 
 def test_tensor_parallelism_splits_the_buffers():

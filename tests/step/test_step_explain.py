@@ -2,12 +2,13 @@
 
 import ast
 import math
+import random
 from functools import lru_cache
 from typing import get_args
 
 import msgspec
 import pytest
-from golden_estimates import ask, read
+from golden_estimates import ask, draw, read
 from hypothesis import given, settings
 
 from draws import points
@@ -15,6 +16,7 @@ from report_cases import CASES, priced
 from scalewise.catalog import load_cluster
 from scalewise.chip import load_chip
 from scalewise.derivation import _CALLS
+from scalewise.experts import DISPATCHERS
 from scalewise.model import Convention, load_model
 from scalewise.stack import load_stack
 from scalewise.step.compose import compose
@@ -29,6 +31,7 @@ from scalewise.strategies import Strategies
 from scalewise.strategy import parse_strategy
 from scalewise.terms import TERMS
 from scalewise.workload import Workload
+from sharding_draws import varied
 from toys import one
 
 REL = 1e-9
@@ -70,7 +73,7 @@ def assert_explained(e):
     """Every derivation evaluates to what it names, and nothing that counts has none."""
     plain = e.to_dict() | {
         "parameters": e.model.parameters,
-        "training_flops": e.model.training_flops(e.workload.seq_len, e.convention),
+        "training_flops": e.many.training_flops,
         "gemm_rate": one(e.origin.case.rates.gemm),
     }
     terms, memory = set(), set()
@@ -93,8 +96,33 @@ def test_every_derivation_gives_its_number(name):
     assert_explained(priced(name))
 
 
+@pytest.mark.parametrize(
+    ("spelling", "words"),
+    [
+        ("fsdp8-mb2-tilemlp8", {}),
+        ("fsdp4-tp2-tilemlp3-acfull", {}),
+        ("zero1x4-pp2-tilemlp2-ac1of2", {"precision": "tf32"}),
+        ("fsdp8-tilemlp2-acop", {"precision": "fp32"}),
+        ("fsdp8-tf32-acattn", {"optimizer": "muon"}),
+        ("zero2x4-tp2-tf32", {}),
+        ("ddp8-fp32", {"weights": "fp32"}),
+        ("fsdp4-cp2-mb2", {"lengths": "100..3000"}),
+        ("fsdp8-mb2", {"lengths": "600", "batching": "padded"}),
+        ("fsdp8-mb2", {"lengths": "100..3000", "batching": "bucketed"}),
+        ("zero1x4-pp2-gpipe", {"lengths": "100..3000", "batching": "bucketed"}),
+    ],
+)
+@pytest.mark.parametrize("stack", ["pytorch", "megatron-2021"])
+def test_documents_tiles_and_32_bits_are_explained(spelling, words, stack):
+    workload = Workload(seq_len=4096, global_batch=16, **words)
+    of = load_model("llama-2-7b"), load_cluster("dgx-h100", accelerators=8), workload
+    for convention in ("causal", "palm"):
+        asked = parse_strategy(spelling)
+        assert_explained(estimate(*of, asked, stack=load_stack(stack), convention=convention))
+
+
 @settings(max_examples=40)
-@given(points())
+@given(points(offload=True))
 def test_every_derivation_of_any_point_gives_its_number(point):
     many = point.estimate()
     for row in range(len(many)):
@@ -146,6 +174,66 @@ def test_every_derivation_of_2000_strategies_gives_its_number(tuned):
             )  # fmt: skip
             assert one(e.origin.case.rates.gemm_fill) == 300.0
         assert_explained(e)
+
+
+def drawn_offload(rng, strategy, workload):
+    """Nothing, or whatever can be offloaded."""
+    matmuls = workload.optimizer in ("muon", "shampoo")
+    kinds = ["", "", "act"] + ["opt", "opt+act", "opt+nvme", "opt+act+nvme"] * (not matmuls)
+    if strategy.sharding == "zero3" and not matmuls:
+        kinds += ["opt+param", "opt+param+act", "opt+param+nvme"] * 2
+    return rng.choice(kinds)
+
+
+def test_every_derivation_of_models_with_experts_gives_its_number(tuned):
+    # 2,000 more: every dispatcher, CUDA graph and fusion, balanced or not.
+    rng = random.Random(5)
+    seen = set()
+    for place, question in enumerate(draw(2000, seed=5, experts=True)):
+        e = ask(question)
+        stack = msgspec.structs.replace(
+            e.stack,
+            dispatcher=rng.choice(DISPATCHERS),
+            cuda_graphs=rng.choice(("none", "router", "attention", "full")),
+            overlaps_all_to_all=rng.random() < 0.5,
+            fused_experts=rng.random() < 0.5,
+        )
+        workload = msgspec.structs.replace(
+            e.workload,
+            optimizer=rng.choice(("adamw", "adamw-8bit", "muon", "shampoo")),
+            weights=rng.choice(("mixed", "bf16", "fp32")),
+            loss=rng.choice((None, "chunked", "fused")),
+        )
+        chip = e.cluster.accelerator
+        if place % 2:
+            chip = chip.with_(architecture=tuned)
+        strategy = e.strategy.with_(offload=drawn_offload(rng, e.strategy, workload))
+        e = estimate(
+            e.model, e.cluster.with_(accelerator=chip), workload, strategy, stack=stack
+        )  # fmt: skip
+        assert_explained(e)
+        seen |= {key for key, seconds in e.terms.items() if seconds}
+    # Those of frozen models are in test_step_tuning.
+    assert seen == set(TERMS) - {"adapters", "dequantize"}
+
+
+def test_every_derivation_of_variants_of_sharding_gives_its_number():
+    rng = random.Random(11)
+    seen = set()
+    for experts in (False, True):
+        for question in draw(400, seed=11, experts=experts):
+            before = ask(question)
+            strategy = varied(rng, before.strategy, experts=before.model.moe is not None)
+            seen |= set(str(strategy).split("-"))
+            stack = msgspec.structs.replace(
+                before.stack,
+                reduce_every_micro_step=rng.random() < 0.5,
+                pipeline_gathers_once=rng.random() < 0.5,
+            )
+            e = estimate(before.model, before.cluster, before.workload, strategy, stack=stack)
+            assert_explained(e)
+    words = {"hpz8", "qwz", "qgz", "synconce", "hiergather", "reduceeach", "reduceonce", "bucket25"}
+    assert words <= seen
 
 
 def test_every_term_has_a_derivation_under_its_key():

@@ -7,7 +7,7 @@ from scalewise.errors import InputError
 from scalewise.step.estimate import RAN_FIT, estimate
 from scalewise.step.feasibility import REASONS, feasibility
 from scalewise.strategy import parse_strategy
-from toys import case_of, toy_cluster, toy_model, toy_stack, toy_workload
+from toys import case_of, toy_cluster, toy_experts, toy_model, toy_stack, toy_workload
 
 # On 8 accelerators, 4 layers, 8 heads, 1000 tokens, 16 sequences.
 ANSWERS = [
@@ -24,6 +24,11 @@ ANSWERS = [
     ("fsdp2-pp4-first2", "stages"),
     ("fsdp4-pp2-first1-last1", "stages"),
     ("fsdp4-pp2-last5", "stages"),
+    ("fsdp8-fp8-gatherfp8", "fits"),
+    ("fsdp8-fp8block-gatherfp8", "fits"),
+    ("fsdp8-fp8row-gatherfp8", "precision"),
+    ("fsdp8-mxfp8-gatherfp8", "precision"),
+    ("zero1x8-gatherfp8", "precision"),
 ]
 
 
@@ -31,6 +36,61 @@ ANSWERS = [
 def test_reasons(spelling, reason):
     code = feasibility(case_of(spelling), np.array([0.0]))
     assert REASONS[int(code[0])].split(":")[0] == reason
+
+
+# Eight experts of 2048 on 8 ranks.
+EXPERTS = [
+    ("fsdp8-ep8", "fits"),
+    ("fsdp8-ep4-etp2", "fits"),
+    ("fsdp2-tp4-ep8", "fits"),
+    ("fsdp2-tp4-nosp", "experts"),  # all tensor-parallel ranks have the same tokens
+    ("fsdp8-ep3", "experts"),
+    ("fsdp8-ep8-etp2", "experts"),  # 16 ranks
+    ("fsdp4-pp2-ep8", "experts"),  # a stage has four
+    ("fsdp4-pp2-ep4", "fits"),
+    ("ddp8-ep8", "fits"),
+    ("zero1x4x2-ep4", "fits"),  # two replicas of experts in every four ranks
+    ("hsdp2x4-etp8", "fits"),
+    ("fsdp4-ep4", "mesh"),
+]
+
+
+@pytest.mark.parametrize(("spelling", "reason"), EXPERTS)
+def test_reasons_of_experts(spelling, reason):
+    code = feasibility(case_of(spelling, model=toy_experts()), np.array([0.0]))
+    assert REASONS[int(code[0])].split(":")[0] == reason
+
+
+def test_shards_of_experts_are_whole():
+    # Six shards cannot be divided among groups of four.
+    cluster, workload = toy_cluster(12), toy_workload(global_batch=12)
+    toys = {"model": toy_experts(), "cluster": cluster, "workload": workload}
+    case = case_of("hsdp2x6-ep4", "ddp12-ep4", "fsdp12-ep4", "zero1x2x6-ep2", **toys)
+    reasons = [REASONS[int(code)].split(":")[0] for code in feasibility(case, np.zeros(4))]
+    assert reasons == ["experts", "fits", "fits", "fits"]
+
+
+@pytest.mark.parametrize("spelling", ["fsdp8-ep2", "fsdp8-etp2"])
+def test_dense_models_have_no_experts_to_split(spelling):
+    code = feasibility(case_of(spelling), np.array([0.0]))
+    assert REASONS[int(code[0])].split(":")[0] == "experts"
+    field = spelling.split("-")[1][:-1]
+    with pytest.raises(InputError, match=f"{field} = 2 needs a mixture of experts"):
+        estimate(toy_model(), toy_cluster(), toy_workload(), parse_strategy(spelling))
+
+
+@pytest.mark.parametrize(
+    ("spelling", "says"),
+    [
+        ("fsdp8-ep3", "ep = 3 does not divide the 8 experts of toy"),
+        ("fsdp8-etp3", "etp = 3 does not divide the 2,048 columns of an expert of toy"),
+        ("fsdp4-pp2-ep8", "ep x etp = 8 does not divide the 4 ranks of a pipeline stage"),
+    ],
+)
+def test_degrees_of_experts_divide_what_they_split(spelling, says):
+    with pytest.raises(InputError, match=says) as caught:
+        estimate(toy_experts(), toy_cluster(), toy_workload(), parse_strategy(spelling))
+    assert caught.value.hint
 
 
 def test_heads_and_sequence():

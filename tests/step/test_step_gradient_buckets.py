@@ -53,6 +53,17 @@ def test_zero1_scatters_reduces_and_gathers():
     assert one(short.exposed) == pytest.approx(reduces * 7 / 8 + gathers, rel=1e-12)
 
 
+def test_updated_parameters_in_eight_bits():
+    case = case_of("zero1x8-fp8-gatherfp8")
+    long = np.array([1e9])
+    # 100 million parameters, 20 million of them in embedding and head: 80 MB + 40 MB.
+    traffic = once_per_step(case, np.array([100e6]), long, long, roots=np.array([20e6]))
+    assert one(traffic.gather) == pytest.approx(4.8 * gather(case, 25e6), rel=1e-12)
+    alone = once_per_step(case_of("zero1x8-fp8"), np.array([100e6]), long, long)
+    assert one(alone.gather) == pytest.approx(8 * gather(case, 25e6), rel=1e-12)
+    assert one(alone.reduce) == one(traffic.reduce)
+
+
 def test_fully_sharded_owes_nothing_at_the_end():
     traffic = once_per_step(case_of("fsdp8"), *[np.array([100e6])] * 3)
     assert [one(traffic.seconds), one(traffic.exposed)] == [0.0, 0.0]

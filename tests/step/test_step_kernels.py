@@ -5,7 +5,7 @@ import pytest
 
 from scalewise.physics.compute import attention_seconds, gemm_seconds
 from scalewise.step.kernels import attention, gemms, layer_kernels, memory_bound
-from toys import LAYER_PARAMS, case_of, one, toy_stack
+from toys import LAYER_PARAMS, case_of, one, toy_model, toy_stack
 
 
 def gemm_sum(shapes, rate=100e12, element_bytes=2.0):
@@ -89,6 +89,20 @@ def test_sequence_parallelism_splits_what_tensor_parallelism_leaves():
     assert whole - split == pytest.approx(2 * 1000 * 5120 / 1e12, rel=1e-9)
 
 
+def test_eager_kernels_of_gated_models_pass_over_memory_again():
+    spelled = "fsdp4-tp2"
+    plain = memory_bound(case_of(spelled))
+    eager = memory_bound(case_of(spelled, stack=toy_stack(composed_kernels=True)))
+    # Two RMS norms split by sequence parallelism, rotary and SwiGLU split by TP; 1000 tokens.
+    more = (32 * 512 + 6 * 640 + 2 * 2048, 86 * 512 + 6 * 640 + 4 * 2048)
+    for before, after, elements in zip(plain, eager, more, strict=True):
+        assert one(after) - one(before) == pytest.approx(2 * 1000 * elements / 1e12, rel=1e-9)
+    gelu = toy_model(gated=False)
+    stacks = (toy_stack(composed_kernels=eager) for eager in (False, True))
+    times = [memory_bound(case_of(spelled, model=gelu, stack=stack)) for stack in stacks]
+    assert one(times[0][0]) == one(times[1][0])
+
+
 def test_quantizing_costs_traffic():
     case = case_of("fsdp8-mb1", "fsdp8-mb1-fp8")
     forward, backward = (np.asarray(part) for part in memory_bound(case))
@@ -97,6 +111,30 @@ def test_quantizing_costs_traffic():
     assert forward[1] - forward[0] == pytest.approx(4 * inputs / 1e12, rel=1e-9)
     gradients = 1000 * (1536 + 8192 + 2 * 1024)
     assert backward[1] - backward[0] == pytest.approx(4 * gradients / 1e12, rel=1e-9)
+
+
+def test_attention_in_eight_bits_casts_what_it_reads():
+    forward, backward = (
+        np.asarray(part) for part in memory_bound(case_of("fsdp8", "fsdp8-fp8attn"))
+    )
+    # 3 bytes per element of queries, keys and values.
+    assert forward[1] - forward[0] == pytest.approx(3 * 1000 * 1536 / 1e12, rel=1e-9)
+    assert backward[1] == backward[0]
+    kernels = layer_kernels(case_of("fsdp8", "fsdp8-fp8attn"))
+    before, after = np.asarray(kernels.attention_forward)
+    assert after == pytest.approx(before / 1.8, rel=1e-12)
+
+
+def test_gathered_weights_are_quantized_by_shards():
+    words = ("fsdp8-fp8", "fsdp8-fp8-gatherfp8", "zero1x8-fp8-gatherfp8", "ddp8-fp8-gatherfp8")
+    forward, _ = (np.asarray(part) for part in memory_bound(case_of(*words)))
+    # 4 bytes for each of an eighth of the weights, 2 to transpose each of all.
+    spared = (4 - 4 / 8 - 2) * LAYER_PARAMS / 1e12
+    assert (forward[0] - forward[1:]).tolist() == pytest.approx([spared, spared, 0.0], rel=1e-9)
+    # Two shards: as many bytes as before.
+    pair, alone = (one(memory_bound(case_of(w))[0]) for w in ("fsdp2-tp4-fp8-gatherfp8",
+                                                              "fsdp2-tp4-fp8"))  # fmt: skip
+    assert pair == pytest.approx(alone, rel=1e-12)
 
 
 def test_gradient_handling():

@@ -6,8 +6,10 @@ import pytest
 from scalewise.catalog import load_cluster
 from scalewise.chip import load_chip
 from scalewise.cluster import Fabric
+from scalewise.errors import InputError
 from scalewise.stack import load_stack
-from scalewise.step.layout import clock, lay_out
+from scalewise.step.hardware import clock
+from scalewise.step.layout import lay_out
 from scalewise.strategies import Strategies
 from scalewise.strategy import SCHEDULES, parse_strategy
 from toys import case_of, one, toy_chip, toy_cluster, toy_model, toy_stack, toy_workload
@@ -18,7 +20,7 @@ def test_shapes_of_the_model():
     assert one(case.shape.query) == 1024.0
     assert one(case.shape.key_value) == 256.0
     assert one(case.shape.span) == 500.0
-    assert one(case.shape.layer_params) == 15_206_400.0
+    assert one(case.layer_params) == 15_206_400.0
     assert one(case.shape.embedding_params) == one(case.shape.head_params) == 32_768_000.0
     assert one(case_of("fsdp8", model=toy_model(tied=True)).shape.head_params) == 0.0
 
@@ -32,6 +34,42 @@ def test_rates_by_precision():
     # Attention stays in 16 bits: the chip does 1.0 forward and 0.5 backward, the stack half of it.
     assert case.rates.attention_forward.tolist() == [100e12, 100e12]
     assert case.rates.attention_backward.tolist() == [25e12, 25e12]
+
+
+def test_rates_by_scales():
+    # Row-wise and blockwise GEMMs reach 0.95 of those with one scale per tensor.
+    case = case_of("fsdp8-fp8", "fsdp8-fp8row", "fsdp8-fp8block")
+    assert case.rates.peak.tolist() == [200e12, 200e12, 200e12]
+    assert case.rates.gemm.tolist() == [200e12, 190e12, 190e12]
+    assert case.rates.matmul_bytes.tolist() == [1.0, 1.0, 1.0]
+    assert case.rates.quantize_bytes.tolist() == [4.0, 6.0, 4.0625]
+    assert case.rates.scale_bytes.tolist() == [0.0, 0.0, 0.03125]
+    assert case.rates.quantizing.tolist() == [1.5, 2.0, 1.5]
+    # Tensor cores with 4-bit types scale blocks themselves.
+    plain = toy_cluster().accelerator
+    newer = plain.with_(peak_flops=plain.peak_flops | {"fp4": 400e12})
+    case = case_of("fsdp8-fp8row", "fsdp8-fp8block", cluster=toy_cluster(accelerator=newer))
+    assert case.rates.gemm.tolist() == [190e12, 200e12]
+
+
+def test_attention_in_eight_bits():
+    case = case_of("fsdp8", "fsdp8-fp8attn", "fsdp8-fp8-fp8attn", stack=toy_stack(scan_bytes=2.0))
+    assert case.rates.attention_forward.tolist() == [100e12, 180e12, 180e12]
+    assert case.rates.attention_backward.tolist() == [50e12, 50e12, 50e12]
+    assert case.rates.attention_cast_bytes.tolist() == [0.0, 5.0, 5.0]
+    old = toy_cluster(accelerator=toy_cluster().accelerator.with_(peak_flops={"bf16": 100e12}))
+    with pytest.raises(InputError, match="precision fp8 is not supported: toy has no fp8 peak"):
+        case_of("fsdp8-fp8attn", cluster=old)
+
+
+def test_gathers_in_eight_bits():
+    words = ("fsdp8-fp8", "fsdp8-fp8-gatherfp8", "fsdp8-fp8row-gatherfp8", "zero1x8-gatherfp8")
+    case = case_of(*words)
+    assert case.split.gather_bytes.tolist() == [2.0, 1.0, 2.0, 2.0]
+    assert case.split.gather_fits.tolist() == [True, True, False, False]
+    # The precision of the workload counts where the strategy has none.
+    case = case_of("fsdp8-gatherfp8", workload=toy_workload(precision="fp8block"))
+    assert one(case.split.gather_bytes) == 1.0
 
 
 def test_links_after_efficiencies():
@@ -114,6 +152,23 @@ def test_strategy_columns():
     assert case.habits.reduce_bytes.tolist() == [4, 4, 4, 4, 4, 4, 4, 2]
     assert case.split.num_microbatches.tolist() == [2, 4, 4, 8, 8, 8, 4, 2]
     assert case.split.middle_layers.tolist() == [16, 16, 16, 4, 4, 4, 16, 16]
+
+
+@pytest.mark.parametrize(
+    ("family", "precision", "reduced"),
+    [("megatron", "fp16", 2), ("megatron", "bf16", 4), ("pytorch", "fp16", 4)],
+)
+def test_fp16_gradients_of_megatron_stay_16_bits_on_the_wire(family, precision, reduced):
+    chip = toy_cluster().accelerator
+    chip = msgspec.structs.replace(chip, peak_flops={"bf16": 1e14, "fp16": 1e14})
+    toys = {
+        "cluster": toy_cluster(accelerator=chip),
+        "workload": toy_workload(precision=precision),
+        "stack": toy_stack(family=family),
+    }
+    assert case_of("zero1x8", **toys).habits.reduce_bytes.tolist() == [reduced]
+    stated = case_of("zero1x8-reducefp32", **toys)
+    assert stated.habits.reduce_bytes.tolist() == [4]
 
 
 def test_a_batch_that_is_too_small_is_one_micro_batch():

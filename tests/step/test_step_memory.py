@@ -4,7 +4,20 @@ import numpy as np
 import pytest
 
 from scalewise.step.memory import activation_bytes, in_flight, peak_memory
-from toys import EDGE_PARAMS, LAYER_PARAMS, case_of, one, toy_cluster, toy_model, toy_stack
+from toys import (
+    EDGE_PARAMS,
+    EXPERT_PARAMS,
+    LAYER_PARAMS,
+    SPARSE_PARAMS,
+    case_of,
+    one,
+    sparse_case_of,
+    toy_cluster,
+    toy_experts,
+    toy_model,
+    toy_stack,
+    toy_workload,
+)
 
 # All of the toy: four layers, embedding and head.
 PARAMS = 4 * LAYER_PARAMS + 2 * EDGE_PARAMS
@@ -72,6 +85,10 @@ def test_gathered_blocks(spelling, blocks):
     )
 
 
+def test_gathered_blocks_in_eight_bits():
+    assert parts_of("fsdp8-fp8-gatherfp8")["all_gather_buffers"] == (2 + 4) * LAYER_PARAMS
+
+
 def test_fragmentation_is_a_share_of_the_rest():
     case = case_of("ddp8", stack=toy_stack(fragmentation=0.1))
     memory = peak_memory(case)
@@ -93,6 +110,16 @@ def test_activations_of_a_layer():
     # Fused attention: selective recompute has nothing to drop; full keeps the layer's input.
     assert np.asarray(stored).tolist() == [whole, whole, 2 * 1000 * 1024]
     assert np.asarray(in_full).tolist() == [whole] * 3
+
+
+def test_quantized_inputs_are_kept_with_their_scales():
+    words = ("fsdp8", "fsdp8-fp8", "fsdp8-fp8row", "fsdp8-fp8block", "fsdp8-fp8-fp8attn")
+    stored, _ = activation_bytes(case_of(*words))
+    # Inputs of the four GEMMs: 2 h + q + ffn per token; 4 bytes of scales per 128 of them.
+    inputs = 1000 * (2 * 1024 + 1024 + 4096)
+    eight, blocks = LAYER_ACTIVATIONS - inputs, LAYER_ACTIVATIONS - inputs + inputs / 32
+    expected = [LAYER_ACTIVATIONS, eight, eight, blocks, eight]
+    assert np.asarray(stored).tolist() == pytest.approx(expected, rel=1e-12)
 
 
 def test_activations_of_unfused_attention():
@@ -171,3 +198,138 @@ def test_a_tied_head_is_a_second_copy_on_the_last_stage():
     assert alone["parameters"] == pytest.approx(2 * (4 * LAYER_PARAMS + EDGE_PARAMS))
     split = [parts_of("ddp2-pp4-mb8", model=model) for model in (tied, untied)]
     assert split[0] == pytest.approx(split[1])
+
+
+def sparse_parts_of(spelling, **toys):
+    case = sparse_case_of(spelling, **toys)
+    return {name: one(part) for name, part in peak_memory(case).parts().items()}
+
+
+@pytest.mark.parametrize(
+    ("spelling", "experts", "shards", "expert_shards"),
+    [
+        ("ddp8", 1.0, 1, 1),
+        ("ddp8-ep4", 1 / 4, 1, 1),
+        ("ddp8-ep4-etp2", 1 / 8, 1, 1),
+        ("zero1x8-ep4", 1 / 4, 8, 2),
+        ("zero1x8-ep8", 1 / 8, 8, 1),
+        ("zero1x2x4-ep8", 1 / 8, 4, 1),
+        ("zero1x2x4-ep2", 1 / 2, 4, 2),
+    ],
+)
+def test_experts_are_sharded_over_ranks_that_hold_the_same(
+    spelling, experts, shards, expert_shards
+):
+    parts = sparse_parts_of(spelling)
+    dense, own = 4 * SPARSE_PARAMS + 2 * EDGE_PARAMS, 4 * EXPERT_PARAMS * experts
+    assert parts["parameters"] == 2 * (dense + own)
+    assert parts["gradients"] == 4 * (dense + own)
+    assert parts["optimizer"] == pytest.approx(12 * (dense / shards + own / expert_shards))
+
+
+def test_fully_sharded_experts():
+    # 32-bit master weights are the parameters; 2 of 8 experts over 2 ranks, the rest over 8.
+    parts = sparse_parts_of("fsdp8-ep4")
+    held = (4 * SPARSE_PARAMS + 2 * EDGE_PARAMS) / 8 + 4 * EXPERT_PARAMS / 4 / 2
+    assert parts["parameters"] + parts["gradients"] + parts["optimizer"] == pytest.approx(16 * held)
+    block = SPARSE_PARAMS + EXPERT_PARAMS / 4
+    assert parts["all_gather_buffers"] == (2 * 2 + 4) * block
+
+
+LAYERS_PARAMS = 4 * (SPARSE_PARAMS + EXPERT_PARAMS)
+
+
+@pytest.mark.parametrize(
+    ("words", "of_layers", "of_edges"),
+    [
+        ({}, 12.0, 12.0),
+        ({"optimizer": "adamw-bf16"}, 8.0, 8.0),
+        ({"optimizer": "adamw-8bit"}, 6.03, 6.03),
+        ({"optimizer": "paged-adamw-8bit"}, 4.0, 4.0),
+        ({"optimizer": "sgd"}, 4.0, 4.0),
+        ({"optimizer": "muon"}, 8.0, 12.0),
+        ({"weights": "bf16"}, 8.0, 8.0),
+        ({"optimizer": "lion", "weights": "fp32"}, 4.0, 4.0),
+    ],
+)
+def test_optimizer_state_by_word(words, of_layers, of_edges):
+    parts = sparse_parts_of("ddp8", workload=toy_workload(**words))
+    assert parts["optimizer"] == pytest.approx(
+        of_layers * LAYERS_PARAMS + of_edges * 2 * EDGE_PARAMS
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "stored", "gradients"),
+    [("mixed", 2.0, 4.0), ("bf16", 2.0, 2.0), ("fp32", 4.0, 4.0)],
+)
+def test_storage_of_parameters(weights, stored, gradients):
+    parts = sparse_parts_of("ddp8", workload=toy_workload(weights=weights))
+    assert parts["parameters"] == stored * (LAYERS_PARAMS + 2 * EDGE_PARAMS)
+    assert parts["gradients"] == gradients * (LAYERS_PARAMS + 2 * EDGE_PARAMS)
+
+
+@pytest.mark.parametrize(
+    ("loss", "fraction"), [("full", 1.0), ("chunked", 1 / 8), ("fused", 1 / 32)]
+)
+def test_logits_by_loss(loss, fraction):
+    whole, own = (parts_of("fsdp8", workload=toy_workload(loss=each)) for each in (None, loss))
+    assert own["logits"] == fraction * whole["logits"]
+
+
+# No MLP; two copies of a token with their inputs, both halves of the gated product, its output.
+ATTENTION = 4 * 1024 + 2 * 1024 + 2 * 256
+COPIES = 2 * (1024 + 3 * 2048)
+
+
+def test_activations_of_experts():
+    stored, _ = activation_bytes(sparse_case_of("fsdp8-ep4"))
+    assert one(stored) == 2 * 1000 * (ATTENTION + COPIES)
+    # Two ranks split each expert: twice the copies, half the width.
+    stored, _ = activation_bytes(sparse_case_of("fsdp8-ep4-etp2"))
+    assert one(stored) == 2 * 1000 * (ATTENTION + 4 * (1024 + 3 * 1024))
+    busy = sparse_case_of("fsdp8-ep4", workload=toy_workload(imbalance=1.5))
+    assert one(activation_bytes(busy)[0]) == 2 * 1000 * (ATTENTION + 1.5 * COPIES)
+
+
+def test_activations_of_mixed_layers():
+    # One dense layer of four; shared experts are an MLP of every token.
+    moe = {"layers": 3, "shared_experts": 1}
+    stored, _ = activation_bytes(sparse_case_of("fsdp8-ep4", model=toy_experts(moe)))
+    mlp = 0.25 * 3 * 4096 + 0.75 * (3 * 2048 + COPIES)
+    assert one(stored) == 2 * 1000 * (ATTENTION + mlp)
+
+
+@pytest.mark.parametrize(
+    ("token", "spared"),
+    [
+        ("acnorm", 2 * 1024),  # the outputs of both norms
+        ("acact", 0.75 * 2 * 2048),
+        ("acmlp", 0.25 * 3 * 4096),
+        ("acnorm-acact-acmlp", 2 * 1024 + 0.75 * 2 * 2048 + 0.25 * 3 * 4096),
+    ],
+)
+def test_modules_spare_what_they_recompute(token, spared):
+    model = toy_experts({"layers": 3})
+    whole, less = (
+        one(activation_bytes(sparse_case_of(spelling, model=model))[0])
+        for spelling in ("fsdp8-ep4", f"fsdp8-ep4-{token}")
+    )
+    assert whole - less == 2 * 1000 * spared
+
+
+def test_op_recompute_keeps_the_inputs_of_experts():
+    # Besides the rest of the layer: the copies of a token, and one of both halves of the gate.
+    stored, whole = activation_bytes(sparse_case_of("fsdp8-ep4-acop"))
+    kept = 2 * 1024 + 2 * 1024 + 256 + 2 * (1024 + 2048)
+    assert one(stored) == 2 * 1000 * kept
+    assert one(stored) < one(whole)
+
+
+def test_predicting_more_tokens_keeps_more_logits():
+    one_more = parts_of("ddp8-mb1", model=toy_model(mtp_layers=1))
+    assert one_more["logits"] == 2 * LOGITS
+    # A layer, a projection of 2 x 1024 to 1024, and three norms.
+    more = LAYER_PARAMS + 2 * 1024 * 1024 + 3 * 1024
+    assert one_more["parameters"] == 2 * (PARAMS + more)
+    assert toy_model(mtp_layers=1).mtp_parameters == more

@@ -3,6 +3,7 @@
 Each example prices several strategies at once, so a few examples cover many; `draws` makes them.
 """
 
+import itertools
 import math
 from functools import reduce as fold
 from operator import add
@@ -10,12 +11,13 @@ from operator import add
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from draws import any_strategy, catalog_cluster, clusters, models, points, wild
 from scalewise.errors import ScalewiseError
-from scalewise.model import load_model
+from scalewise.model import Moe, load_model
+from scalewise.offload import joined, offloads_of
 from scalewise.step.case import Case
 from scalewise.step.compose import compose
 from scalewise.step.data_parallel import layer_traffic
@@ -52,7 +54,7 @@ def assert_bounded(exposed, moved):
 # Sums and signs.
 
 
-@given(points())
+@given(points(offload=True))
 def test_terms_add_up_exactly_and_none_is_negative(point):
     many = point.estimate()
     for row in range(len(many)):
@@ -64,7 +66,7 @@ def test_terms_add_up_exactly_and_none_is_negative(point):
         assert min(one.comm_seconds.values()) >= 0.0
 
 
-@given(points())
+@given(points(offload=True))
 def test_memory_parts_add_up_exactly_and_none_is_negative(point):
     many = point.estimate()
     for row in range(len(many)):
@@ -74,7 +76,7 @@ def test_memory_parts_add_up_exactly_and_none_is_negative(point):
         assert one.memory_low <= one.memory_bytes <= one.memory_high < math.inf
 
 
-@given(points())
+@given(points(offload=True))
 def test_every_number_of_a_result_is_finite(point):
     many = point.estimate()
     for row in range(len(many)):
@@ -86,7 +88,7 @@ def test_every_number_of_a_result_is_finite(point):
         assert 0.0 <= one.exposed_fraction <= 1.0 + ROUNDING
 
 
-@given(points())
+@given(points(offload=True))
 def test_waterfall_leads_from_peak_to_achieved(point):
     many = point.estimate()
     for row in range(len(many)):
@@ -99,7 +101,7 @@ def test_waterfall_leads_from_peak_to_achieved(point):
         assert achieved == one.mfu
 
 
-@given(points())
+@given(points(offload=True))
 def test_no_loss_of_the_waterfall_is_a_gain(point):
     # Kernels cannot be faster than the peak, nor can the slowest stage have less than its share.
     many = point.estimate()
@@ -110,7 +112,7 @@ def test_no_loss_of_the_waterfall_is_a_gain(point):
         assert max(losses.values()) <= ROUNDING
 
 
-@given(points())
+@given(points(offload=True))
 def test_power_lies_between_idle_and_cap(point):
     many = point.estimate()
     watts = many.watts_per_accelerator
@@ -123,7 +125,7 @@ def test_power_lies_between_idle_and_cap(point):
     assert np.all(many.facility_watts_per_accelerator >= watts)
 
 
-@given(points())
+@given(points(offload=True))
 def test_exposed_communication_is_part_of_all_communication(point):
     many = point.estimate()
     terms = many.terms.parts()
@@ -208,7 +210,7 @@ def changed(point, **fields):
     return point.estimate(strategies=[s.with_(**fields) for s in point.strategies])
 
 
-@pytest.mark.parametrize("field", ["overlap_dp", "overlap_tp", "overlap_pp"])
+@pytest.mark.parametrize("field", ["overlap_dp", "overlap_tp", "overlap_pp", "overlap_ep"])
 @given(point=points())
 def test_switching_an_overlap_off_never_helps(field, point):
     assert faster(changed(point, **{field: True}), changed(point, **{field: False}))
@@ -248,6 +250,27 @@ def test_keeping_parameters_costs_memory_and_no_time(point):
 @given(points())
 def test_narrower_gradients_never_hurt(point):
     assert faster(changed(point, reduce_precision="bf16"), changed(point, reduce_precision="fp32"))
+
+
+@given(points())
+def test_narrower_parameters_never_hurt(point):
+    assume("fp8" in point.cluster.accelerator.peak_flops)
+    narrow = changed(point, precision="fp8", gather_precision="fp8")
+    wide = changed(point, precision="fp8", gather_precision=None)
+    assert faster(narrow, wide)
+    assert np.all(narrow.memory_bytes <= wide.memory_bytes * (1.0 + ROUNDING))
+
+
+@given(points())
+def test_blocks_cost_no_more_than_rows(point):
+    # The same rate; fewer bytes and launches.
+    assume("fp8" in point.cluster.accelerator.peak_flops)
+    plain = {"attention_precision": None, "gather_precision": None}
+    blocks, rows, whole = (
+        changed(point, precision=word, **plain) for word in ("fp8block", "fp8row", "fp8")
+    )
+    assert faster(blocks, rows)
+    assert faster(whole, rows)
 
 
 @given(points())
@@ -318,11 +341,163 @@ def test_a_larger_batch_takes_longer_but_not_per_token(point, factor):
     assert np.all(after.tokens_per_second >= before.tokens_per_second * (1.0 - ROUNDING))
 
 
+# Offload.
+
+STATES = {"opt": "", "opt+nvme": "opt", "opt+param": "opt", "opt+param+nvme": "opt+nvme"}
+"""Offloads of states, and what each offloads more than."""
+
+
+@given(points(), st.sampled_from(sorted(STATES)), st.booleans())
+def test_offloading_states_never_speeds_up_and_never_needs_more_memory(point, more, act):
+    less, words = STATES[more], ["act"] if act else []
+    sharding = {"sharding": "zero3"} if "param" in more else {}
+    before, after = (
+        changed(point, offload=joined([*offloads_of(each), *words]), **sharding)
+        for each in (less, more)
+    )
+    # Parameters that are copied before each all-gather are not copied after the update.
+    assert faster(changed(point, offload="", **sharding), after)
+    assert np.all(after.memory_bytes <= before.memory_bytes * (1.0 + ROUNDING))
+    moved = after.host_memory_bytes >= before.host_memory_bytes * (1.0 - ROUNDING)
+    assert np.all(moved | ("nvme" in more))
+
+
+@given(points())
+def test_offloading_activations_never_speeds_up_and_never_needs_more_memory(point):
+    before, after = changed(point, offload=""), changed(point, offload="act")
+    assert faster(before, after)
+    assert np.all(after.memory_bytes <= before.memory_bytes * (1.0 + ROUNDING))
+    assert not np.any(before.terms.offload)
+    assert np.all(before.host_memory_bytes == 0.0)
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["host_link_bandwidth", "host_memory_bandwidth", "host_cores", "nvme_read_bandwidth",
+     "nvme_write_bandwidth"],
+)  # fmt: skip
+@given(point=points(offload=True), factor=st.integers(1, 16))
+def test_a_better_host_never_hurts(field, point, factor):
+    given_ = {"host_link_bandwidth": 2e10, "host_memory_bandwidth": 3e11, "host_cores": 64,
+              "nvme_read_bandwidth": 1e10, "nvme_write_bandwidth": 1e10}  # fmt: skip
+    plain = point.cluster.with_(**given_)
+    better = plain.with_(**{field: given_[field] * factor})
+    assert faster(point.estimate(cluster=better), point.estimate(cluster=plain))
+
+
+# Experts.
+
+mixtures = points(kinds=("experts",))
+
+
+@given(points(kinds=("dense",)), st.booleans())
+def test_one_expert_is_the_dense_model_of_its_width(point, stated):
+    # A router of one expert chooses nothing, so that it costs nothing.
+    moe = Moe(
+        experts=1, experts_per_token=1, ffn=point.model.ffn, layers=point.model.layers * stated
+    )
+    single = msgspec.structs.replace(point.model, moe=moe, ffn=0, mlp_bias=False)
+    dense = msgspec.structs.replace(point.model, mlp_bias=False)
+    one, other = point.estimate(model=single), point.estimate(model=dense)
+    assert np.array_equal(one.step_seconds, other.step_seconds)
+    assert np.array_equal(one.memory_bytes, other.memory_bytes)
+
+
+@given(mixtures)
+def test_without_expert_parallelism_nothing_is_exchanged(point):
+    alone = changed(point, ep=1, etp=1)
+    assert not np.any(alone.terms.expert_parallel)
+    assert not np.any(alone.comm_time.expert_parallel)
+    assert np.all(np.asarray(alone.terms.experts) > 0.0)
+
+
+def balanced(point, **routing):
+    fields = {"imbalance": 1.0, "capacity": None} | routing
+    return point.estimate(workload=msgspec.structs.replace(point.workload, **fields))
+
+
+@given(mixtures, st.floats(1.0, 8.0), st.floats(1.0, 4.0))
+def test_balanced_routing_is_the_fastest(point, imbalance, factor):
+    best = balanced(point)
+    worse, worst = (
+        balanced(point, imbalance=imbalance),
+        balanced(point, imbalance=factor * imbalance),
+    )
+    assert faster(best, worse)
+    assert faster(worse, worst)
+    assert np.all(best.memory_bytes <= worse.memory_bytes * (1.0 + ROUNDING))
+
+
+@given(mixtures, st.floats(0.1, 8.0), st.floats(1.0, 4.0))
+def test_less_capacity_never_takes_longer(point, capacity, factor):
+    assert faster(balanced(point, capacity=capacity), balanced(point, capacity=factor * capacity))
+
+
+@given(mixtures)
+def test_a_better_stack_for_experts_never_hurts(point):
+    plain = msgspec.structs.replace(
+        point.stack, cuda_graphs="none", overlaps_all_to_all=False, fused_experts=False
+    )
+    before = point.estimate(stack=plain)
+    for field, value in (
+        ("cuda_graphs", "router"), ("cuda_graphs", "attention"), ("cuda_graphs", "full"),
+        ("overlaps_all_to_all", True), ("fused_experts", True),
+    ):  # fmt: skip
+        better = msgspec.structs.replace(plain, **{field: value})
+        assert faster(point.estimate(stack=better), before)
+
+
+@given(mixtures)
+def test_experts_of_all_ranks_are_those_of_the_model(point):
+    many = point.estimate()
+    case, split = many.case, many.case.split
+    for row, strategy in enumerate(point.strategies):
+        stage = strategy.accelerators // strategy.pp
+        copies = float(split.expert_ranks[row])
+        assert copies == stage / (strategy.ep * strategy.etp)
+        held = stage / copies * float(np.asarray(case.expert_params_of_layer)[row])
+        assert held == pytest.approx(point.model.expert_parameters_per_layer)
+
+
+@pytest.mark.parametrize("module", ["norm", "latent", "activation", "mlp"])
+@given(point=mixtures)
+def test_recomputing_a_module_trades_time_for_memory(module, point):
+    without, with_ = (changed(point, recompute_modules=words, offload="") for words in ("", module))
+    assert faster(without, with_)
+    assert np.all(with_.memory_bytes <= without.memory_bytes * (1.0 + ROUNDING))
+
+
+@given(mixtures)
+def test_less_optimizer_state_needs_neither_more_memory_nor_more_time(point):
+    def of(**changes):
+        return point.estimate(workload=msgspec.structs.replace(point.workload, **changes))
+
+    chain = [of(optimizer=name) for name in ("adamw", "adamw-bf16", "adamw-8bit", "sgd")]
+    chain.append(of(optimizer="sgd", weights="bf16"))
+    for more, less in itertools.pairwise(chain):
+        assert faster(less, more)
+        assert np.all(less.memory_bytes <= more.memory_bytes * (1.0 + ROUNDING))
+    paged, kept = of(optimizer="paged-adamw-8bit"), of(optimizer="adamw-8bit")
+    assert np.array_equal(paged.step_seconds, kept.step_seconds)
+    assert np.all(paged.memory_bytes <= kept.memory_bytes)
+
+
+@given(mixtures)
+def test_smaller_losses_need_neither_more_memory_nor_more_time(point):
+    chain = [
+        point.estimate(workload=msgspec.structs.replace(point.workload, loss=loss))
+        for loss in ("full", "chunked", "fused")
+    ]
+    for more, less in itertools.pairwise(chain):
+        assert faster(less, more)
+        assert np.all(less.memory_bytes <= more.memory_bytes * (1.0 + ROUNDING))
+
+
 # One and many.
 
 
 @settings(max_examples=12)
-@given(points(minimum=10, maximum=50))
+@given(points(minimum=10, maximum=50, offload=True))
 def test_one_and_many_agree_to_the_last_bit(point):
     many = point.estimate()
     assert len(many) == len(point.strategies)
@@ -332,7 +507,7 @@ def test_one_and_many_agree_to_the_last_bit(point):
 
 
 @settings(max_examples=10)
-@given(points(minimum=2, maximum=12), points(minimum=1, maximum=6))
+@given(points(minimum=2, maximum=12, offload=True), points(minimum=1, maximum=6))
 def test_cases_can_stand_behind_each_other(first, second):
     parts = [first.estimate(), second.estimate()]
     joined = Case.join([part.case for part in parts])
@@ -348,7 +523,7 @@ def test_cases_can_stand_behind_each_other(first, second):
 
 
 @settings(max_examples=10)
-@given(points(minimum=2, maximum=20), st.randoms())
+@given(points(minimum=2, maximum=20, offload=True), st.randoms())
 def test_the_order_of_strategies_does_not_matter(point, random):
     order = list(range(len(point.strategies)))
     random.shuffle(order)
@@ -357,7 +532,7 @@ def test_the_order_of_strategies_does_not_matter(point, random):
 
 
 @settings(max_examples=10)
-@given(points(maximum=8))
+@given(points(maximum=8, offload=True))
 def test_columns_and_objects_agree(point):
     fields = Strategy.__struct_fields__
     columns = Strategies.columns(
@@ -375,7 +550,7 @@ def test_columns_and_objects_agree(point):
 @given(models(), clusters(), st.lists(any_strategy(), min_size=1, max_size=8))
 def test_strategies_that_do_not_fit_are_answers(model, cluster, strategies):
     # Degrees of up to four million, on whatever cluster.
-    plain = [s.with_(precision=None) for s in strategies]
+    plain = [s.with_(precision=None, attention_precision=None) for s in strategies]
     many = estimate(model, cluster, Workload(seq_len=4096, global_batch=64), plain)
     for part in (*many.terms.parts().values(), *many.memory.parts().values()):
         assert np.all(np.isfinite(part))

@@ -62,7 +62,7 @@ def test_what_is_kept():
     assert one(block_input(case_of("fsdp8"))) == 2 * 1000 * 1024
     # 2 h + 2 q + kv + f elements of 2 bytes for 1,000 tokens.
     kept = 2 * 1000 * (2 * 1024 + 2 * 1024 + 256 + 4096)
-    assert one(op_bytes(case_of("fsdp8"))) == kept
+    assert one(op_bytes(case_of("fsdp8"), 0.0)) == kept
     expected = [full, full, kept, 0.75 * full + 0.25 * 2_048_000, 2_048_000]
     assert np.asarray(stored).tolist() == pytest.approx(expected, rel=1e-15)
     assert np.asarray(whole).tolist() == [full] * 5
@@ -70,7 +70,7 @@ def test_what_is_kept():
 
 def test_eager_copies_are_not_kept_by_every_other_matmul():
     eager = case_of("fsdp8-acop", stack=toy_stack(activation_factor=1.5))
-    assert one(activation_bytes(eager)[0]) == one(op_bytes(eager))
+    assert one(activation_bytes(eager)[0]) == one(op_bytes(eager, 0.0))
 
 
 def test_inputs_stay_in_sixteen_bits_where_the_software_casts_again():

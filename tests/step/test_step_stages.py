@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scalewise.errors import InputError
 from scalewise.model import load_model
 from scalewise.step.stages import stage_layers
-from toys import toy_model
+from toys import case_of, one, toy_cluster, toy_experts, toy_model
 
 
 @pytest.mark.parametrize(
@@ -92,3 +92,61 @@ def test_even_is_as_even_as_it_can_be(layers, stages):
     first, middle, last = stage_layers(toy_model(layers=layers), stages)
     assert middle == -(-layers // stages)
     assert min(first, last) >= middle - 1
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "expected"),
+    [
+        # DeepSeek-V3: four layers on each of 15 stages, one beside the prediction of more tokens.
+        (61, 16, (4, 4, 1)),
+        (61, 8, (8, 8, 5)),
+        (61, 1, (61, 61, 61)),
+        # Nothing is left for the last.
+        (4, 3, (2, 2, 0)),
+    ],
+)
+def test_before_multi_token_prediction(layers, stages, expected):
+    assert stage_layers(toy_model(layers=layers, mtp_layers=1), stages) == expected
+
+
+def stages_of(spelling, model, gpus=8):
+    split = case_of(spelling, model=model, cluster=toy_cluster(gpus)).split
+    layers = [one(each) for each in (split.first_layers, split.middle_layers, split.last_layers)]
+    sparse = [one(each) for each in (split.first_sparse, split.middle_sparse, split.last_sparse)]
+    return layers, sparse
+
+
+def test_multi_token_prediction_is_a_layer_of_the_last_stage():
+    assert stages_of("fsdp2-pp4", toy_model(layers=13, mtp_layers=1))[0] == [4, 4, 2]
+    assert stages_of("fsdp8", toy_model(layers=13, mtp_layers=1))[0] == [14, 14, 14]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "moe", "sparse"),
+    [
+        # Three dense layers of 16, in front: of four on the first stage one has experts.
+        ("fsdp2-pp4", {"layers": 13}, [0.25, 1.0, 1.0]),
+        # Spread evenly.
+        ("fsdp2-pp4", {"layers": 8, "dense": "alternating"}, [0.5, 0.5, 0.5]),
+        # More dense layers than the first stage has: the rest is a mean.
+        ("fsdp2-pp4", {"layers": 9}, [0.0, 0.75, 0.75]),
+        ("fsdp8", {"layers": 12}, [0.75, 0.75, 0.75]),
+        ("fsdp2-pp4", {}, [1.0, 1.0, 1.0]),
+    ],
+)
+def test_layers_with_experts_by_stage(spelling, moe, sparse):
+    assert stages_of(spelling, toy_experts(moe, layers=16))[1] == sparse
+
+
+@given(st.integers(1, 40), st.integers(0, 40), st.sampled_from((1, 2, 4, 8)))
+def test_layers_with_experts_add_up(count, dense, stages):
+    layers = count + dense
+    if stages > layers:
+        return
+    model = toy_experts({"layers": count}, layers=layers)
+    (first, _, _), (of_first, others, of_last) = stages_of(f"fsdp{8 // stages}-pp{stages}", model)
+    assert others == of_last
+    if stages == 1:
+        assert first * of_first == pytest.approx(count)
+    else:
+        assert first * of_first + (layers - first) * others == pytest.approx(count)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from scalewise.step.data_parallel import layer_traffic
-from scalewise.step.zero_bubble import passes, split_backward
+from scalewise.step.zero_bubble import WGRAD_LAUNCHES, passes, split_backward
 from toys import case_of, one, toy_model
 
 
@@ -18,6 +18,7 @@ def layer_of(forward, dgrad, wgrad, host=0.0):
         device_backward=np.array([dgrad + wgrad]),
         host_backward=np.array([host]),
         kernels=SimpleNamespace(wgrad=np.array([wgrad])),
+        wgrad_launches=WGRAD_LAUNCHES,
     )
 
 

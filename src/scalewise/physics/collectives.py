@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Array, Mask, Num, scalar, some
+from scalewise.numeric import Array, Mask, Num, maximum, minimum, scalar, some, where
 from scalewise.physics.links import Links, Placement, ll_ceiling, ring_bandwidth, wire_rate
 
 # Rows: LL, LL128, Simple. NCCL tuning.cc, ring: base latency, hop over NVLink, hop over network.
@@ -89,9 +89,9 @@ def ring_hops_seconds(place: Placement, links: Links, rounds: Num, axes: int = 1
     """
     inter = rounds * (place.domains - 1.0)
     intra = rounds * (place.ranks - 1.0) - inter
-    overhead = np.where(place.domains > 1.0, links.net_overhead, 0.0)
+    overhead = where(place.domains > 1.0, links.net_overhead, 0.0)
     host = overhead * _by_protocol(NET_OVERHEAD, axes)
-    intra_hop = np.maximum(_by_protocol(RING_INTRA, axes), host)
+    intra_hop = maximum(_by_protocol(RING_INTRA, axes), host)
     inter_hop = _by_protocol(RING_INTER, axes) + links.hop_seconds * _by_protocol(NIC_TIMES, axes)
     result: Array = links.latency_factor * (intra * intra_hop + inter * inter_hop)
     return result
@@ -111,7 +111,7 @@ def call_latency(place: Placement, links: Links) -> Num:
     >>> [float(call_latency(placement(n, 1.0, 8.0), links)) for n in (8.0, 16.0)]
     [5e-06, 2.5e-05]
     """
-    result: Num = CALL_SECONDS + np.where(place.domains > 1.0, links.call_seconds, 0.0)
+    result: Num = CALL_SECONDS + where(place.domains > 1.0, links.call_seconds, 0.0)
     return result
 
 
@@ -134,7 +134,7 @@ def protocol_rate(
     [20.4, 368.0, 400.0]
     """
     ceilings = _by_protocol(LL_ALONE, axes) * ll_ceiling(place, links)
-    result: Array = np.minimum(bandwidth * _by_protocol(shares, axes), ceilings)
+    result: Array = minimum(bandwidth * _by_protocol(shares, axes), ceilings)
     return result
 
 
@@ -142,10 +142,10 @@ def _choose(times: Array, place: Placement, links: Links) -> Num:
     """Return NCCL's minimum over the protocols it may choose, or the requested one."""
     ll, ll128, simple = times
     protocol = links.protocol
-    forced = np.where(protocol == 0.0, ll, np.where(protocol == 1.0, ll128, simple))
-    able = (place.domains <= 1.0) | (np.asarray(links.ll128) > 0.0)
-    best = np.minimum(np.minimum(ll, simple), np.where(able, ll128, np.inf))
-    result: Num = np.where(protocol < 0.0, best, forced)
+    forced = where(protocol == 0.0, ll, where(protocol == 1.0, ll128, simple))
+    able = (place.domains <= 1.0) | (links.ll128 > 0.0)
+    best = minimum(minimum(ll, simple), where(able, ll128, np.inf))
+    result: Num = where(protocol < 0.0, best, forced)
     return result
 
 
@@ -164,7 +164,7 @@ def fill_seconds(bytes_: Num, depth: Num, bandwidth: Num) -> Num:
     >>> round(1e6 * float(fill_seconds(1e9, 1.0, 400e9)), 1)        # 21 us per level and direction
     41.9
     """
-    chunk = np.minimum(TREE_CHUNK, bytes_ / (TREE_PIECES * CHANNELS))
+    chunk = minimum(TREE_CHUNK, bytes_ / (TREE_PIECES * CHANNELS))
     result: Num = 2.0 * depth * chunk / (bandwidth / CHANNELS)
     return result
 
@@ -177,10 +177,10 @@ def _ring_seconds(bytes_: Num, place: Placement, links: Links, rounds: float) ->
     latency = _by_protocol(RING_BASE, axes) + call_latency(place, links)
     latency = latency + ring_hops_seconds(place, links, rounds, axes)
     # Small pieces are bound by how many messages the fabric can take, not by its bytes.
-    messages = np.where(
+    messages = where(
         place.domains > 1.0, rounds * (place.ranks - 1.0) * links.ring_step_seconds, 0.0
     )
-    return _choose(latency + np.maximum(bytes_ * share / bandwidth, messages), place, links)
+    return _choose(latency + maximum(bytes_ * share / bandwidth, messages), place, links)
 
 
 def all_gather_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
@@ -214,10 +214,10 @@ def all_gather_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     if not some(place.ranks > 1.0):
         return 0.0 * bytes_
     time = _ring_seconds(bytes_, place, links, 1.0)
-    if some(np.asarray(links.algorithm) >= 2.0):
-        time = np.where(links.algorithm == 2.0, _pat_seconds(bytes_, place, links), time)
-        time = np.where(links.algorithm == 3.0, _hierarchical_seconds(bytes_, place, links), time)
-    result: Num = np.where(place.ranks > 1.0, time, 0.0)
+    if some(links.algorithm >= 2.0):
+        time = where(links.algorithm == 2.0, _pat_seconds(bytes_, place, links), time)
+        time = where(links.algorithm == 3.0, hierarchical_seconds(bytes_, place, links), time)
+    result: Num = where(place.ranks > 1.0, time, 0.0)
     return result
 
 
@@ -253,16 +253,45 @@ def _pat_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     return result
 
 
-def _hierarchical_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
-    """A ring per rail between domains, then a ring inside: latency grows with domains only."""
-    one = np.minimum(place.domains, 1.0)
-    rails = Placement(ranks=place.domains, per_domain=one, domains=place.domains)
-    inside = Placement(ranks=place.per_domain, per_domain=place.per_domain, domains=one)
+def hierarchical_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
+    """Return the time of a hierarchical all-gather of `bytes_`, seconds.
+
+        ring(bytes / p over D ranks) + ring(bytes over p ranks)
+
+    A ring over the D domains on each of p rails at once, then one inside the domain: latency grows
+    with domains only.
+
+    Args:
+        bytes_: Size of the gathered buffer, bytes.
+        place: The group.
+        links: Its links.
+
+    >>> from scalewise.physics.links import placement
+    >>> links = Links(scale_up=450e9, scale_out=50e9, hop_seconds=0, call_seconds=0)
+    >>> round(1e3 * float(hierarchical_seconds(405e6, placement(512.0, 1.0, 8.0), links)), 3)
+    2.717
+    """
+    rails, inside = two_hops(place)
     across = _ring_seconds(bytes_ / place.per_domain, rails, links, 1.0)
     within = _ring_seconds(bytes_, inside, links, 1.0)
-    across = np.where(place.domains > 1.0, across, 0.0)
-    result: Num = across + np.where(place.per_domain > 1.0, within, 0.0)
+    across = where(place.domains > 1.0, across, 0.0)
+    result: Num = across + where(place.per_domain > 1.0, within, 0.0)
     return result
+
+
+def two_hops(place: Placement) -> tuple[Placement, Placement]:
+    """Return the groups of two hops: one rank of every domain, and all ranks of one domain.
+
+    >>> from scalewise.physics.links import placement
+    >>> rails, inside = two_hops(placement(64.0, 1.0, 8.0))
+    >>> float(rails.ranks), float(inside.ranks)
+    (8.0, 8.0)
+    """
+    one = minimum(place.domains, 1.0)
+    return (
+        Placement(ranks=place.domains, per_domain=one, domains=place.domains),
+        Placement(ranks=place.per_domain, per_domain=place.per_domain, domains=one),
+    )
 
 
 def all_reduce_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
@@ -294,10 +323,10 @@ def all_reduce_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     ring = _ring_seconds(bytes_, place, links, 2.0)
     tree = _tree_seconds(bytes_, place, links)
     switch = _nvls_seconds(bytes_, place, links)
-    best = np.minimum(np.minimum(ring, tree), switch)
-    best = np.where(links.algorithm == 0.0, ring, best)
-    best = np.where(links.algorithm == 1.0, tree, best)
-    result: Num = np.where(place.ranks > 1.0, best, 0.0)
+    best = minimum(minimum(ring, tree), switch)
+    best = where(links.algorithm == 0.0, ring, best)
+    best = where(links.algorithm == 1.0, tree, best)
+    result: Num = where(place.ranks > 1.0, best, 0.0)
     return result
 
 
@@ -306,13 +335,13 @@ def _nvls_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     depth = np.floor(np.log2(place.domains))
     hops = 2.0 * depth * (NVLS_TREE_INTER + 2.0 * links.hop_seconds)
     # A tree sends every byte up and down; on two domains each direction carries half.
-    wire = wire_rate(place, links) * np.where(place.domains == 2.0, 1.0, 0.5)
+    wire = wire_rate(place, links) * where(place.domains == 2.0, 1.0, 0.5)
     inside = NVLS_SHARE * links.scale_up
-    rate = np.where(place.domains > 1.0, np.minimum(inside, wire), inside)
+    rate = where(place.domains > 1.0, minimum(inside, wire), inside)
     time = NVLS_LATENCY + call_latency(place, links) + links.latency_factor * hops + bytes_ / rate
     time = time + fill_seconds(bytes_, depth, ring_bandwidth(place, links))
     able = (links.nvls > 0.0) & (place.per_domain > NVLS_RANKS)
-    result: Num = np.where(able, time, np.inf)
+    result: Num = where(able, time, np.inf)
     return result
 
 
@@ -325,11 +354,11 @@ def _tree_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     latency = _by_protocol(TREE_BASE, axes) + call_latency(place, links)
     latency = latency + links.latency_factor * hops
     # On exactly two domains half of the traffic stays on the scale-up links.
-    wire = np.where(place.domains == 2.0, 2.0, 1.0) * wire_rate(place, links)
-    inside = np.where(place.per_domain > 1.0, links.scale_up, np.inf)
-    bandwidth = np.where(place.domains > 1.0, np.minimum(inside, wire), inside)
-    pattern = np.where(place.domains > 2.0, TREE_PATTERN, 1.0)
-    bandwidth = np.minimum(bandwidth, 1e15) * pattern
+    wire = where(place.domains == 2.0, 2.0, 1.0) * wire_rate(place, links)
+    inside = where(place.per_domain > 1.0, links.scale_up, np.inf)
+    bandwidth = where(place.domains > 1.0, minimum(inside, wire), inside)
+    pattern = where(place.domains > 2.0, TREE_PATTERN, 1.0)
+    bandwidth = minimum(bandwidth, 1e15) * pattern
     rate = protocol_rate(bandwidth, TREE_SHARE, place, links, axes)
     fill = fill_seconds(bytes_, depth, ring_bandwidth(place, links))
     return _choose(latency + fill + 2.0 * bytes_ / rate, place, links)
@@ -355,7 +384,7 @@ def p2p_seconds(bytes_: Num, links: Links, crosses: Mask) -> Num:
     inside = base + float(RING_INTRA[2]) + bytes_ / links.scale_up
     hop = float(RING_INTER[2]) + 2.0 * links.hop_seconds
     across = base + links.call_seconds + hop + bytes_ / links.scale_out
-    result: Num = np.where(crosses, across, inside)
+    result: Num = where(crosses, across, inside)
     return result
 
 

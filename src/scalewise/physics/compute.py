@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Num
+from scalewise.numeric import Num, maximum, minimum, where
 
 # Output tiles of today's GEMM kernels, with their efficiency against the largest: smaller tiles
 # reuse less of what they load. Shape from published GEMM sweeps (A100 fp16 cubes of 1k/2k/4k/8k
@@ -68,7 +68,7 @@ def gemm_seconds(
         max(min over tiles a x b and splits s of
                 ceil(ceil(m / a) * ceil(n / b) * s / units) * (k / s + fill)
                     * 2 * a * b / efficiency * units / rate,
-            (bytes * (m * k + k * n) + 2 * m * n) / memory_rate) + KERNEL_SECONDS
+            (bytes * (m * k + k * n) + max(bytes, 2) * m * n) / memory_rate) + KERNEL_SECONDS
 
     The product is cut into tiles, the tiles run in waves over the compute units, and the last wave
     may be nearly empty: that is what makes small products inefficient. The best of three tile
@@ -92,7 +92,7 @@ def gemm_seconds(
     >>> [round(1e6 * seconds, 1) for seconds in times]        # the first is bound by memory
     [15.4, 211.8]
     """
-    split = np.minimum(np.maximum(np.floor(k / SPLIT_K_DEPTH), 1.0), SPLIT_K_MAX)
+    split = minimum(maximum(np.floor(k / SPLIT_K_DEPTH), 1.0), SPLIT_K_MAX)
     # Tile shapes along a leading axis, so that all are tried in one pass.
     shape = (len(TILE_M),) + (1,) * max(np.ndim(m), np.ndim(n), np.ndim(k))
     tile_m, tile_n = TILE_M.reshape(shape), TILE_N.reshape(shape)
@@ -100,9 +100,10 @@ def gemm_seconds(
     tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n)
     whole = np.ceil(tiles / units) * (k + fill)
     parts = np.ceil(tiles * split / units) * (k / split + fill)
-    best = np.minimum.reduce(wave * np.minimum(whole, parts), axis=0)
-    traffic = (element_bytes * (m * k + k * n) + 2.0 * (m * n)) / memory_rate
-    result: Num = np.maximum(best, traffic) + KERNEL_SECONDS
+    best = np.minimum.reduce(wave * minimum(whole, parts), axis=0)
+    written = maximum(element_bytes, 2.0)
+    traffic = (element_bytes * (m * k + k * n) + written * (m * n)) / memory_rate
+    result: Num = maximum(best, traffic) + KERNEL_SECONDS
     return result
 
 
@@ -164,13 +165,13 @@ def clock_factor(cap_watts: Num, tdp_watts: Num, idle_watts: Num) -> Num:
     >>> [round(float(clock_factor(cap, 700.0, 70.0)), 3) for cap in (700.0, 500.0, 350.0)]
     [1.0, 0.829, 0.547]
     """
-    head = np.maximum(cap_watts - idle_watts, 1.0) / np.maximum(tdp_watts - idle_watts, 1.0)
+    head = maximum(cap_watts - idle_watts, 1.0) / maximum(tdp_watts - idle_watts, 1.0)
     power = CLOCK_ENERGY * head
     # Above the knee: slope * f^2 + linear * f = power.
     slope = (CLOCK_ENERGY - 1.0) / (1.0 - CLOCK_KNEE)
     linear = 1.0 - slope * CLOCK_KNEE
     above = (np.sqrt(linear * linear + 4.0 * slope * power) - linear) / (2.0 * slope)
-    result: Num = np.minimum(np.where(power <= CLOCK_KNEE, power, above), 1.0)
+    result: Num = minimum(where(power <= CLOCK_KNEE, power, above), 1.0)
     return result
 
 
@@ -203,12 +204,12 @@ def derive_gemm(
     best, a, b, efficiency, s = min(choices)
     shape = (Letter("m", m, "rows"), Letter("n", n, "columns"), Letter("k", k, "depth"))
     start = Letter("t0", KERNEL_SECONDS, "start and end of a kernel", "s")
-    traffic = (element_bytes * (m * k + k * n) + 2.0 * (m * n)) / memory_rate
+    traffic = (element_bytes * (m * k + k * n) + max(element_bytes, 2.0) * (m * n)) / memory_rate
     if traffic >= best:
         return Derivation(
             key=key,
             label=f"GEMM {key}, bound by memory",
-            formula="(e * (m * k + k * n) + 2 * m * n) / B + t0",
+            formula="(e * (m * k + k * n) + max(e, 2) * m * n) / B + t0",
             letters=(
                 *shape,
                 Letter("e", element_bytes, "bytes per operand element"),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalewise.numeric import Num
+from scalewise.numeric import Num, maximum, minimum, where
 
 # Domains that the network joins without loss. FSDP of MPT-13B at micro-batch 2, which is bound
 # by its gathers, runs at 4,792 / 4,767 / 4,811 / 4,800 tokens/s per H100 on 1 / 2 / 4 / 8 nodes;
@@ -67,7 +67,10 @@ class Links:
     """Host work per ring step when several domains are involved, seconds."""
 
     congestion: Num = 0.0
-    """Share by which the network gets slower per doubling of domains beyond FLAT_DOMAINS."""
+    """Share by which the network gets slower per doubling of domains beyond `flat_domains`."""
+
+    flat_domains: Num = FLAT_DOMAINS
+    """Domains that the network joins without loss."""
 
     rail_scaling: Num = 1.0
     """Exponent with which the rates of several NICs in one domain add up for one group."""
@@ -118,7 +121,7 @@ def placement(ranks: Num, stride: Num, domain: Num) -> Placement:
     >>> float(place.per_domain), float(place.domains)
     (4.0, 64.0)
     """
-    per_domain = np.minimum(np.maximum(np.floor(domain / stride), 1.0), ranks)
+    per_domain = minimum(maximum(np.floor(domain / stride), 1.0), ranks)
     return Placement(ranks=ranks, per_domain=per_domain, domains=np.ceil(ranks / per_domain))
 
 
@@ -150,15 +153,15 @@ def ll_ceiling(place: Placement, links: Links) -> Num:
     >>> [float(ll_ceiling(placement(n, 1.0, 8.0), links)) / 1e9 for n in (8.0, 16.0, 32.0)]
     [141.0, 39.0, 20.4]
     """
-    several = np.where(place.domains > 2.0, links.ll_across, links.ll_two)
-    result: Num = np.where(place.domains > 1.0, several, links.ll_inside)
+    several = where(place.domains > 2.0, links.ll_across, links.ll_two)
+    result: Num = where(place.domains > 1.0, several, links.ll_inside)
     return result
 
 
 def wire_rate(place: Placement, links: Links) -> Num:
     """Return the bytes/s that the network gives all members of one domain together.
 
-        scale_out * per_domain ** rail_scaling / (1 + congestion * log2(max(domains / 16, 1)))
+        scale_out * per_domain ** rail_scaling / (1 + congestion * log2(max(domains / flat, 1)))
 
     Groups that span more domains than hang on one leaf meet more switches and each other's
     flows: published routing studies lose 30% and more to collisions (Meta, SIGCOMM 2024).
@@ -171,8 +174,25 @@ def wire_rate(place: Placement, links: Links) -> Num:
     >>> round(float(wire_rate(placement(512.0, 1.0, 8.0), links)) / 1e9, 1)    # two doublings
     333.3
     """
-    slower = 1.0 + links.congestion * np.log2(np.maximum(place.domains / FLAT_DOMAINS, 1.0))
-    return links.scale_out * np.power(place.per_domain, links.rail_scaling) / slower
+    rails = np.power(place.per_domain, links.rail_scaling)
+    result: Num = links.scale_out * rails / congestion_factor(place, links)
+    return result
+
+
+def congestion_factor(place: Placement, links: Links) -> Num:
+    """Return how much slower the network is for a group that spans many domains.
+
+        1 + congestion * log2(max(domains / flat, 1))
+
+    Args:
+        place: The group.
+        links: Its links.
+
+    >>> links = Links(scale_up=450e9, scale_out=50e9, hop_seconds=0, call_seconds=0, congestion=0.1)
+    >>> float(congestion_factor(placement(512.0, 1.0, 8.0), links))
+    1.2
+    """
+    return 1.0 + links.congestion * np.log2(maximum(place.domains / links.flat_domains, 1.0))
 
 
 def ring_bandwidth(place: Placement, links: Links) -> Num:
@@ -192,7 +212,7 @@ def ring_bandwidth(place: Placement, links: Links) -> Num:
     [450.0, 400.0]
     """
     across = wire_rate(place, links)
-    inside = np.where(place.per_domain > 1.0, links.scale_up, np.inf)
-    several = np.where(place.domains > 1.0, np.minimum(inside, across), inside)
-    result: Num = np.minimum(several, 1e15)
+    inside = where(place.per_domain > 1.0, links.scale_up, np.inf)
+    several = where(place.domains > 1.0, minimum(inside, across), inside)
+    result: Num = minimum(several, 1e15)
     return result

@@ -1,7 +1,7 @@
 """Bytes that training keeps per parameter and per token.
 
     state_bytes(zero_stage=3.0, shards=256.0, gradient_bytes=4.0)    # bytes per parameter
-    activation_elements(4096.0, 4096.0, 1024.0, 14336.0, gated=1.0)  # per token and layer
+    activation_elements(4096.0, 4096.0, 10240.0, 14336.0, gated=1.0)  # per token and layer
 
 Mixed-precision AdamW: 2 bytes of weights, 4 of master weights, 8 of moments, gradients as the
 software keeps them (Rajbhandari et al., arXiv 1910.02054). Pure functions on floats or arrays.
@@ -11,60 +11,81 @@ from __future__ import annotations
 
 import numpy as np
 
-from scalewise.numeric import Num
+from scalewise.numeric import Num, maximum, where
 
 WEIGHT, MASTER, MOMENTS, REDUCED = 2.0, 4.0, 8.0, 4.0
 """Bytes per parameter: 16-bit weights, 32-bit master copy, two moments, a reduced gradient."""
 
 
-def parameter_bytes(zero_stage: Num, shards: Num) -> Num:
+def parameter_bytes(
+    zero_stage: Num, shards: Num, weight: Num = WEIGHT, master: Num = MASTER
+) -> Num:
     """Return the bytes of stored weights per parameter of one rank.
 
-    ZeRO-3 keeps a shard of the 32-bit master copy and gathers 16-bit weights from it.
+    ZeRO-3 keeps a shard of the 32-bit master copy and gathers 16-bit weights from it; without a
+    master copy a shard of the weights.
+
+    Args:
+        zero_stage: 0 to 3.
+        shards: Ranks that share one copy of what is sharded.
+        weight: Weights that compute reads, bytes.
+        master: Master copy, bytes; 0 without one.
 
     >>> float(parameter_bytes(3.0, 8.0)), float(parameter_bytes(1.0, 8.0))
     (0.5, 2.0)
+    >>> float(parameter_bytes(3.0, 8.0, master=0.0))
+    0.25
     """
-    result: Num = np.where(zero_stage == 3.0, MASTER / shards, WEIGHT)
+    sharded = where(master > 0.0, master, weight)
+    result: Num = where(zero_stage == 3.0, sharded / shards, weight)
     return result
 
 
-def gradient_bytes(zero_stage: Num, shards: Num, kept: Num) -> Num:
+def gradient_bytes(zero_stage: Num, shards: Num, kept: Num, reduced: Num = REDUCED) -> Num:
     """Return the bytes of gradients per parameter of one rank.
 
     Args:
         zero_stage: 0 to 3.
         shards: Ranks that share one copy of what is sharded.
         kept: Bytes the software keeps per gradient that is not sharded, buffers included.
+        reduced: Bytes of a reduced gradient.
 
     >>> float(gradient_bytes(2.0, 8.0, 6.0)), float(gradient_bytes(1.0, 8.0, 6.0))
     (0.5, 6.0)
     """
-    result: Num = np.where(zero_stage >= 2.0, REDUCED / shards, kept)
+    result: Num = where(zero_stage >= 2.0, reduced / shards, kept)
     return result
 
 
-def optimizer_bytes(zero_stage: Num, shards: Num) -> Num:
+def optimizer_bytes(
+    zero_stage: Num, shards: Num, moments: Num = MOMENTS, master: Num = MASTER
+) -> Num:
     """Return the bytes of optimizer state per parameter of one rank.
 
     Master weights and moments; under ZeRO-3 the master copy counts as the parameters.
+
+    Args:
+        zero_stage: 0 to 3.
+        shards: Ranks that share one copy of what is sharded.
+        moments: State besides master weights, bytes per parameter.
+        master: Master copy, bytes per parameter; 0 without one.
 
     >>> float(optimizer_bytes(3.0, 8.0)), float(optimizer_bytes(1.0, 8.0))
     (1.0, 1.5)
     >>> float(optimizer_bytes(0.0, 8.0))
     12.0
     """
-    states = np.where(zero_stage == 3.0, MOMENTS, MASTER + MOMENTS)
-    result: Num = np.where(zero_stage >= 1.0, states / shards, states)
+    own = where(zero_stage == 3.0, moments, master + moments)
+    result: Num = where(zero_stage >= 1.0, own / shards, own)
     return result
 
 
 def activation_elements(
-    hidden: Num, query: Num, key_value: Num, ffn: Num, *, gated: Num, tp: Num = 1.0, sp: Num = 1.0
+    hidden: Num, query: Num, kept: Num, ffn: Num, *, gated: Num, tp: Num = 1.0, sp: Num = 1.0
 ) -> tuple[Num, Num]:
     """Return 16-bit elements kept per token and layer, and those of them that are GEMM inputs.
 
-        4 h / sp + (2 q + 2 kv + (2 + gated) f) / tp
+        4 h / sp + (a + (2 + gated) f) / tp
         2 h / sp + (q + f) / tp
 
     The minimum that backward needs with fused attention (Korthikanti et al., arXiv 2205.05198):
@@ -73,19 +94,19 @@ def activation_elements(
 
     Args:
         hidden: h: width of the residual stream.
-        query: q: width of all query heads.
-        key_value: kv: width of all key (or value) heads.
+        query: q: width of the attention output of all heads.
+        kept: a: queries, keys, values and attention output.
         ffn: f: width of the MLP.
         gated: 1 for gated activations.
         tp: Tensor-parallel degree.
         sp: The same where sequence parallelism splits norms and residuals, else 1.
 
-    >>> elements, inputs = activation_elements(4.0, 4.0, 2.0, 16.0, gated=1.0)
+    >>> elements, inputs = activation_elements(4.0, 4.0, 12.0, 16.0, gated=1.0)
     >>> float(elements), float(inputs)
     (76.0, 28.0)
     """
     wide = hidden / sp
-    elements = 4.0 * wide + (2.0 * query + 2.0 * key_value + (2.0 + gated) * ffn) / tp
+    elements = 4.0 * wide + (kept + (2.0 + gated) * ffn) / tp
     return elements, 2.0 * wide + (query + ffn) / tp
 
 
@@ -139,8 +160,8 @@ def fit_chance(needed: Num, capacity: Num, interval: tuple[float, float]) -> Num
     [0.9, 0.5, 0.1]
     """
     low, high = interval
-    room = np.log(capacity / np.maximum(needed, 1.0))
-    width = np.where(room >= 0.0, max(np.log(high), 1e-9), max(-np.log(low), 1e-9))
+    room = np.log(capacity / maximum(needed, 1.0))
+    width = where(room >= 0.0, max(np.log(high), 1e-9), max(-np.log(low), 1e-9))
     return normal_cdf(_Z90 * room / width)
 
 
@@ -184,5 +205,5 @@ def normal_cdf(z: Num) -> Num:
         0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429)))
     )
     tail = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * series
-    result: Num = np.where(z >= 0.0, 1.0 - tail, tail)
+    result: Num = where(z >= 0.0, 1.0 - tail, tail)
     return result

@@ -9,10 +9,8 @@ the compute that it overlaps. Pure functions on floats or arrays; seconds.
 
 from __future__ import annotations
 
-import numpy as np
-
 from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Num
+from scalewise.numeric import Num, maximum, minimum
 
 
 def overlap(compute: Num, communication: Num, contention: Num) -> tuple[Num, Num]:
@@ -35,8 +33,8 @@ def overlap(compute: Num, communication: Num, contention: Num) -> tuple[Num, Num
     >>> float(slowed), float(exposed)
     (2.5, 7.5)
     """
-    slowed = contention * np.minimum(communication, compute)
-    return slowed, np.maximum(communication - (compute + slowed), 0.0)
+    slowed = contention * minimum(communication, compute)
+    return slowed, maximum(communication - (compute + slowed), 0.0)
 
 
 def exposed_beside(communication: Num, fraction: Num, compute: Num) -> Num:
@@ -55,7 +53,7 @@ def exposed_beside(communication: Num, fraction: Num, compute: Num) -> Num:
     >>> float(exposed_beside(4.0, 0.5, 10.0)), float(exposed_beside(4.0, 0.5, 1.0))
     (2.0, 3.0)
     """
-    result: Num = np.maximum(fraction * communication, communication - compute)
+    result: Num = maximum(fraction * communication, communication - compute)
     return result
 
 
@@ -72,7 +70,7 @@ def exposed_once(communication: Num, fraction: Num, window: Num) -> Num:
     >>> float(exposed_once(4.0, 0.75, 10.0)), float(exposed_once(4.0, 0.75, 1.0))
     (1.0, 3.0)
     """
-    result: Num = communication - np.minimum(fraction * communication, window)
+    result: Num = communication - minimum(fraction * communication, window)
     return result
 
 

@@ -10,9 +10,7 @@ floats or arrays; seconds.
 
 from __future__ import annotations
 
-import numpy as np
-
-from scalewise.numeric import Num
+from scalewise.numeric import Num, maximum, minimum, where
 
 
 def bubble_1f1b(latency: Num, own: Num, chunks: Num = 1.0) -> Num:
@@ -31,7 +29,7 @@ def bubble_1f1b(latency: Num, own: Num, chunks: Num = 1.0) -> Num:
     >>> float(bubble_1f1b(8.0, 1.0)), float(bubble_1f1b(8.0, 1.0, chunks=7.0))
     (7.0, 1.0)
     """
-    result: Num = np.maximum(latency - own, 0.0) / chunks
+    result: Num = maximum(latency - own, 0.0) / chunks
     return result
 
 
@@ -45,7 +43,7 @@ def bubble_of_few(latency: Num, stages: Num, chunks: Num, num_microbatches: Num)
     >>> float(bubble_of_few(8.0, stages=4.0, chunks=2.0, num_microbatches=2.0))
     2.0
     """
-    missing = np.maximum(stages - num_microbatches, 0.0) / stages
+    missing = maximum(stages - num_microbatches, 0.0) / stages
     result: Num = (1.0 - 1.0 / chunks) * missing * latency
     return result
 
@@ -72,12 +70,12 @@ def bubble_zb_h1(
     >>> float(bubble_zb_h1(7.0, 7.0, 1.0, stages=8.0, num_microbatches=32.0))
     7.0
     """
-    hops = np.maximum(stages - 1.0, 1.0)
-    filled = np.minimum(num_microbatches - 1.0, hops) * wgrad
-    shorter, longer = np.minimum(forward, dgrad), np.maximum(forward, dgrad)
-    unmet = np.maximum(stages - num_microbatches, 0.0) / hops
-    bubble = np.maximum(forward + dgrad - filled, longer + unmet * shorter)
-    result: Num = np.maximum(bubble, 0.0) / chunks
+    hops = maximum(stages - 1.0, 1.0)
+    filled = minimum(num_microbatches - 1.0, hops) * wgrad
+    shorter, longer = minimum(forward, dgrad), maximum(forward, dgrad)
+    unmet = maximum(stages - num_microbatches, 0.0) / hops
+    bubble = maximum(forward + dgrad - filled, longer + unmet * shorter)
+    result: Num = maximum(bubble, 0.0) / chunks
     return result
 
 
@@ -115,13 +113,13 @@ def bubble_zb_v(
     >>> float(bubble_zb_v(7.0, 7.0, 1.0, 0.0, 16.5, 0.0, 3.0, stages=8.0, num_microbatches=32.0))
     3.5
     """
-    hops = np.maximum(stages - 1.0, 1.0)
-    unfilled = dgrad - np.minimum(num_microbatches, hops) * wgrad
-    held_up = np.maximum(np.maximum(0.5 * forward, 0.5 * dgrad), unfilled)
+    hops = maximum(stages - 1.0, 1.0)
+    unfilled = dgrad - minimum(num_microbatches, hops) * wgrad
+    held_up = maximum(maximum(0.5 * forward, 0.5 * dgrad), unfilled)
     even = held_up - num_microbatches * lead
-    rate = np.maximum(np.maximum(forward / hops, dgrad / hops), turn)
+    rate = maximum(maximum(forward / hops, dgrad / hops), turn)
     few = first + (num_microbatches - 1.0) * rate - num_microbatches * slowest
-    result: Num = np.maximum(np.maximum(even, few), 0.0)
+    result: Num = maximum(maximum(even, few), 0.0)
     return result
 
 
@@ -143,6 +141,6 @@ def in_flight(stage: Num, stages: Num, chunks: Num, num_microbatches: Num) -> Nu
     (8.0, 11.5)
     """
     warm = stages - stage
-    warm = warm + np.where(chunks > 1.0, (stages - 1.0 - stage) / chunks, 0.0)
-    result: Num = np.minimum(num_microbatches, warm)
+    warm = warm + where(chunks > 1.0, (stages - 1.0 - stage) / chunks, 0.0)
+    result: Num = minimum(num_microbatches, warm)
     return result

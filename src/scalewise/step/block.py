@@ -12,14 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Mask, Num, scalar, some
+from scalewise.numeric import Mask, Num, mask, maximum, scalar, some, where
 from scalewise.physics.overlap import derive_overlap
 from scalewise.step import data_parallel, gradient_buckets, zero_bubble
 from scalewise.step.case import Case
 from scalewise.step.data_parallel import LayerTraffic
+from scalewise.step.derive_data_parallel import derive_gathers, derive_tail_slowed, derive_tails
 from scalewise.step.layer import Layer
 
 if TYPE_CHECKING:
@@ -49,6 +48,8 @@ class Block:
     """The layer before the last of a pass."""
     path_last: Num
     """The last layer of a pass."""
+    path_unreduced: Num
+    """A layer of a pass without reductions."""
     wgrad: Num
     """Weight gradients that can wait; 0 where they do not."""
     wgrad_alone: Num
@@ -75,29 +76,29 @@ def layer_block(case: Case, layer: Layer, traffic: LayerTraffic) -> Block:
     parts = zero_bubble.split_backward(case, layer, traffic) if some(zero) else None
     alone = layer.backward
     if parts is not None:
-        alone = np.where(zero, parts.dgrad_alone + parts.wgrad_alone, alone)
+        alone = where(zero, parts.dgrad_alone + parts.wgrad_alone, alone)
     often = case.habits.gathers(case.split)
     slowed, exposed = data_parallel.overlapped(case, layer.forward, gather / often, gather)
     backward = data_parallel.overlapped_backward(case, alone, traffic)
     slowed_backward, exposed_backward = backward.slowed, backward.exposed
-    reduce_fraction = 1.0 - backward.gathers / np.maximum(exposed_backward, 1e-30)
-    late = np.maximum(alone - traffic.backward, 0.0)
-    inner, near, last = alone, alone, alone
+    reduce_fraction = 1.0 - backward.gathers / maximum(exposed_backward, 1e-30)
+    late = maximum(alone - traffic.backward, 0.0)
+    inner, near, last, unreduced = alone, alone, alone, alone
     if some(case.split.pipelined):
-        inner, near = data_parallel.backward_critical_path(case, alone, traffic)
+        inner, near, unreduced = data_parallel.backward_critical_path(case, alone, traffic)
     none = case.zeros
     wgrad: Num = none
     wgrad_alone: Num = none
-    free: Mask = np.zeros_like(zero)
+    free: Mask = mask(zero & False)
     if parts is not None:
-        slowed_backward = np.where(zero, parts.slowed, slowed_backward)
-        exposed_backward = np.where(zero, parts.exposed, exposed_backward)
-        reduce_fraction = np.where(zero, parts.reduce_fraction, reduce_fraction)
-        late = np.where(zero, np.maximum(parts.wgrad_alone - traffic.reduce, 0.0), late)
-        inner, near = np.where(zero, parts.dgrad, inner), np.where(zero, parts.dgrad, near)
-        last = np.where(zero, parts.dgrad_alone, last)
-        wgrad = np.where(zero, parts.wgrad, 0.0)
-        wgrad_alone = np.where(zero, parts.wgrad_alone, 0.0)
+        slowed_backward = where(zero, parts.slowed, slowed_backward)
+        exposed_backward = where(zero, parts.exposed, exposed_backward)
+        reduce_fraction = where(zero, parts.reduce_fraction, reduce_fraction)
+        late = where(zero, maximum(parts.wgrad_alone - traffic.reduce, 0.0), late)
+        inner, near = where(zero, parts.dgrad, inner), where(zero, parts.dgrad, near)
+        last = where(zero, parts.dgrad_alone, last)
+        wgrad = where(zero, parts.wgrad, 0.0)
+        wgrad_alone = where(zero, parts.wgrad_alone, 0.0)
         free = parts.free & zero
     return Block(
         forward_alone=layer.forward,
@@ -111,6 +112,7 @@ def layer_block(case: Case, layer: Layer, traffic: LayerTraffic) -> Block:
         path_inner=inner,
         path_near=near,
         path_last=last,
+        path_unreduced=unreduced,
         wgrad=wgrad,
         wgrad_alone=wgrad_alone,
         late_compute=late,
@@ -148,7 +150,9 @@ def derive_backward(o: Origin) -> tuple[Derivation, Derivation]:
     reduce, across = scalar(traffic.reduce), scalar(traffic.across)
     if split.zero_bubble[0]:
         return zero_bubble.derive_backward(o)
-    if bool(habits.reduces_each(split)[0]) or reduce <= 0.0:
+    once = bool(scalar(habits.syncs_once(split)))
+    each = bool(scalar(habits.reduces_each(split))) and not once
+    if each or reduce <= 0.0:
         slowed, exposed = _derive_beside(o, reduce, across)
         free = data_parallel.reduce_overlaps_next_forward(o.case, traffic)
         if reduce > 0.0 and bool(scalar(free)):
@@ -156,20 +160,23 @@ def derive_backward(o: Origin) -> tuple[Derivation, Derivation]:
             exposed = replace(exposed, formula="0", letters=(), notes=trails)
         return slowed, exposed
     # Gradients are reduced once, overlapped with the last backward.
-    n = o.n.value
-    pairs = zip(_derive_beside(o, 0.0, 0.0), _derive_beside(o, n * reduce, n * across), strict=True)
+    others, last = (0.0, 0.0), (o.n.value * reduce, o.n.value * across)
+    if (sync := traffic.sync) is not None:
+        others = scalar(sync.others), scalar(sync.others_across)
+        last = scalar(sync.last), scalar(sync.last_across)
+    pairs = zip(_derive_beside(o, *others), _derive_beside(o, *last), strict=True)
     slowed, exposed = (
         Derivation(
-            key=others.key,
-            label=others.label,
+            key=one.key,
+            label=one.label,
             formula="(1 - 1 / n) * x + 1 / n * y",
             letters=(
                 o.n,
-                Letter("x", others.value, "micro-batches before the last", "s", others),
-                Letter("y", last.value, "the last, with all reductions", "s", last),
+                Letter("x", one.value, "micro-batches before the last", "s", one),
+                Letter("y", two.value, "the last, with all reductions", "s", two),
             ),
         )
-        for others, last in pairs
+        for one, two in pairs
     )
     return slowed, exposed
 
@@ -220,7 +227,7 @@ def derive_contention(o: Origin) -> Derivation:
             Letter("K", scalar(o.step.stage.others), "layers of the slowest stage but one"),
             Letter("Df", forward.value, forward.label, "s", forward),
             Letter("Db", backward.value, backward.label, "s", backward),
-            data_parallel.derive_tail_slowed(o),
+            derive_tail_slowed(o),
         ),
         source=f"contention: {o.software}",
     )
@@ -240,7 +247,7 @@ def derive_all_gather(o: Origin) -> Derivation:
             Letter("Xf", xf.value, "exposed communication of a layer's forward", "s", xf),
             Letter("Xb", xb.value, "exposed communication of a layer's backward", "s", xb),
             Letter("f", scalar(block.reduce_fraction), "fraction of it that is gradients"),
-            *data_parallel.derive_gathers(o),
+            *derive_gathers(o),
         ),
         source=f"collectives: fabric {o.cluster.fabric.name}; contention: {o.software}",
     )
@@ -258,7 +265,7 @@ def derive_reduce(o: Origin) -> Derivation:
             Letter("K", scalar(o.step.stage.others), "layers of the slowest stage but one"),
             Letter("f", scalar(o.step.block.reduce_fraction), "fraction of Xb that is gradients"),
             Letter("Xb", xb.value, "exposed communication of a layer's backward", "s", xb),
-            *data_parallel.derive_tails(o),
+            *derive_tails(o),
         ]
     if not o.case.split.fully_sharded[0]:
         formula, once = gradient_buckets.derive_once(o)

@@ -1,44 +1,47 @@
-"""Every number one step needs, in five parts: the input of all formulas in `step`.
+"""Every number one step needs, in eight parts: the input of all formulas in `step`.
 
     case = lay_out(model, cluster, workload, strategies, stack, chip)      # step.layout
     case.shape.hidden, case.split.tp, case.rates.gemm, case.links.scale_out, case.habits.contention
     many = Case.join([case, ...])                  # several models or clusters behind each other
     case.changed(contention=case.habits.contention / 2.0)
 
-All fields are arrays: of length 1 for one strategy, long for many, or with one axis per knob of a
-space of strategies and length 1 along axes they do not depend on. So one estimate and a million
-run through the same lines, and a calibration can vary any constant.
+Fields are arrays: one value per strategy, or one axis per knob of a space of strategies, with
+length 1 along axes they do not depend on. For a single strategy (`Strategies.one`) they are numbers
+of NumPy. So one estimate and a million run through the same lines, and a calibration can vary any
+constant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scalewise.numeric import Array, Index, Mask, lazy, squeeze_constant_axes
+from scalewise.numeric import (
+    Array,
+    Index,
+    Mask,
+    Num,
+    lazy,
+    mask,
+    maximum,
+    minimum,
+    some,
+    squeeze_constant_axes,
+    where,
+)
+from scalewise.offload import OFFLOADS
 from scalewise.physics.links import Links
+from scalewise.recompute import MODULES
+from scalewise.step.parts import Host, Part, Rates, Sparse, Update
+from scalewise.step.tuned import Tuned
 from scalewise.strategies import encode
 
-P = TypeVar("P", bound="Part")
-
+_MODULES = {module: 2.0**bit for bit, module in enumerate(MODULES)}
+_OFFLOADS = {word: 2.0**bit for bit, word in enumerate(OFFLOADS)}
 _GPIPE, _ZBH1, _ZBV = (encode("schedule", word) for word in ("gpipe", "zbh1", "zbv"))
-
-
-class Part:
-    """Base of the parts of a case: data classes whose fields are all arrays."""
-
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """The names of its fields."""
-        return tuple(each.name for each in fields(cls))  # type: ignore[arg-type]
-
-    def columns(self) -> dict[str, Array]:
-        """Its fields by name."""
-        return {name: getattr(self, name) for name in self.names()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,9 +53,23 @@ class Shape(Part):
     hidden: Array
     """Width of the residual stream."""
     query: Array
-    """Width of all query heads."""
+    """Width of all query heads; with latent attention that of all values."""
     key_value: Array
-    """Width of all key (or value) heads."""
+    """Width of all key (or value) heads, mean of the two."""
+    qkv: Array
+    """Width of queries, keys and values as the projections make them."""
+    rotary: Array
+    """Elements per token that rotary positions move; latent attention splits and joins heads."""
+    attention_kept: Array
+    """Elements per token that backward needs of queries, keys, values and attention output."""
+    query_rank: Array
+    """Width of the latent that queries are made from (MLA); 0 without one."""
+    kv_rank: Array
+    """Width of the latent that keys and values are made from (MLA); 0 for ordinary attention."""
+    rope: Array
+    """Width of the rotary key that all heads share (MLA)."""
+    query_up: Array
+    """Width of all queries (MLA)."""
     heads: Array
     """Query heads."""
     attention_width: Array
@@ -65,19 +82,38 @@ class Shape(Part):
     """Rows of the embedding."""
     span: Array
     """Keys a query attends to, mean over tokens and layers."""
-    layer_params: Array
-    """Parameters of one layer."""
+    dense_params: Array
+    """Parameters of one layer with a dense MLP."""
     embedding_params: Array
     """Input embedding and learned positions."""
     head_params: Array
     """Output projection that is stored of its own (0 when tied)."""
     seq_len: Array
-    """Tokens per sequence."""
+    """Tokens per sequence as computed, padding included; mean of a bucketed batch."""
+    longest: Array
+    """Tokens of the longest sequence, which memory has to hold."""
+    document: Array
+    """Tokens of a document, mean over tokens: what one attention kernel runs along."""
+    mtp: Array
+    """Multi-token-prediction modules, each a layer and a pass through the head."""
+    mtp_params: Array
+    """Their projections and norms, which no layer holds."""
+
+    @lazy
+    def latent(self) -> Mask:
+        """Whether attention is latent (MLA)."""
+        return mask(self.kv_rank > 0.0)
 
     @property
-    def tied_copy(self) -> Array:
-        """Parameters of the head on a stage of its own: a tied one is a second embedding there."""
-        return np.where(self.head_params > 0.0, self.head_params, self.embedding_params)
+    def edge_params(self) -> Array:
+        """Parameters that no layer holds."""
+        return self.embedding_params + self.head_params + self.mtp_params
+
+    @property
+    def last_params(self) -> Array:
+        """Those on a last stage of its own: a tied head is a second embedding there."""
+        head = where(self.head_params > 0.0, self.head_params, self.embedding_params)
+        return head + self.mtp_params
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -138,58 +174,91 @@ class Split(Part):
     """Layers of the last stage."""
     stages_fit: Mask
     """Whether the layers can be split into such stages."""
-    experts_fit: Mask
-    """Whether there are experts to split, or none are to be split."""
+    ep: Array
+    """Expert-parallel degree."""
+    etp: Array
+    """Expert tensor-parallel degree."""
+    overlap_ep: Mask
+    """Whether the all-to-all of experts may overlap compute."""
+    first_sparse: Array
+    """Fraction of the layers of the first stage that have experts."""
+    middle_sparse: Array
+    """The same for a middle stage, or the only one; what the slowest stage is taken as."""
+    last_sparse: Array
+    """The same for the last stage."""
+    modules: Array
+    """Modules that are recomputed besides, as the code of `recompute_modules`."""
+    mlp_tiles: Array
+    """Tiles in which dense MLPs are computed; 1 for none."""
+    offload: Array
+    """What is kept off the device, as the code of `offload`."""
+    gather_bytes: Array
+    """Bytes per all-gathered parameter of a layer; others have those of activations."""
+    gather_fits: Mask
+    """Whether weights of this precision can be all-gathered so."""
+    gather_int8: Mask
+    """Whether parameters are dequantized where they arrive (ZeRO++ qwZ)."""
+    reduce_int4: Mask
+    """Whether gradients are reduced in int4, in two hops (ZeRO++ qgZ)."""
+    backward_shard: Array
+    """Ranks of the all-gather of backward, where they hold a copy of their own; 0 for all."""
+    hierarchical: Mask
+    """Whether parameters are all-gathered between domains first, then inside."""
+    sync_once: Mask
+    """Whether replicas are to reduce gradients once per step."""
+    reduce_stated: Array
+    """When gradients are reduced, as the code of `reduce_each`: 1 once per step, 2 after every
+    micro-batch, 0 as the software does."""
 
     @lazy
     def fully_sharded(self) -> Mask:
         """FSDP, HSDP, ZeRO-3."""
-        return np.asarray(self.sharding == 3.0)
+        return mask(self.sharding == 3.0)
 
     @lazy
     def shards_gradients(self) -> Mask:
         """ZeRO-2 and 3: gradients are reduced to their shard in backward."""
-        return np.asarray(self.sharding >= 2.0)
+        return mask(self.sharding >= 2.0)
 
     @lazy
     def shards_optimizer(self) -> Mask:
         """ZeRO-1, 2 and 3."""
-        return np.asarray(self.sharding >= 1.0)
+        return mask(self.sharding >= 1.0)
 
     @lazy
     def ddp(self) -> Mask:
         """Nothing is sharded."""
-        return np.asarray(self.sharding == 0.0)
+        return mask(self.sharding == 0.0)
 
     @lazy
     def pipelined(self) -> Mask:
         """More than one stage."""
-        return np.asarray(self.pp > 1.0)
+        return mask(self.pp > 1.0)
 
     @lazy
     def interleaved(self) -> Mask:
         """Several chunks per stage."""
-        return np.asarray(self.chunks > 1.0)
+        return mask(self.chunks > 1.0)
 
     @lazy
     def gpipe(self) -> Mask:
         """All forward passes before all backward passes, on several stages."""
-        return np.asarray((self.schedule == _GPIPE) & self.pipelined)
+        return mask((self.schedule == _GPIPE) & self.pipelined)
 
     @lazy
     def zb_v(self) -> Mask:
         """ZB-V: both ends of the model on one stage, two chunks on each."""
-        return np.asarray((self.schedule == _ZBV) & self.pipelined)
+        return mask((self.schedule == _ZBV) & self.pipelined)
 
     @lazy
     def zero_bubble(self) -> Mask:
         """ZB-H1 and ZB-V: weight gradients are deferred."""
-        return np.asarray((self.schedule >= _ZBH1) & self.pipelined)
+        return mask((self.schedule >= _ZBH1) & self.pipelined)
 
     @lazy
     def split_ends(self) -> Mask:
         """Embedding and head on different stages."""
-        apart: Mask = np.asarray(self.pipelined & ~self.zb_v)
+        apart: Mask = mask(self.pipelined & ~self.zb_v)
         return squeeze_constant_axes(apart)
 
     @lazy
@@ -198,39 +267,34 @@ class Split(Part):
         return self.dp_shard * self.cp
 
     @lazy
+    def expert_ranks(self) -> Array:
+        """Ranks of a stage that hold the same experts and see different tokens."""
+        stage = self.tp * self.cp * self.dp_replicate * self.dp_shard
+        return maximum(stage / (self.ep * self.etp), 1.0)
+
+    @lazy
+    def expert_shards(self) -> Array:
+        """Ranks that share one copy of what is sharded of experts."""
+        inside = np.floor(self.tp * self.cp * self.dp_shard / (self.ep * self.etp))
+        return minimum(maximum(inside, 1.0), self.expert_ranks)
+
+    @lazy
+    def gathers_quantized(self) -> Mask:
+        """Whether parameters of layers are quantized before they are all-gathered."""
+        return mask((self.gather_bytes < 2.0) & self.shards_optimizer & ~self.gather_int8)
+
+    def recomputes(self, module: str) -> Mask:
+        """Whether a module is recomputed besides."""
+        return mask(np.floor(self.modules / _MODULES[module]) % 2.0 == 1.0)
+
+    def offloads(self, word: str) -> Mask:
+        """Whether a word of `OFFLOADS` is kept off the device."""
+        return mask(np.floor(self.offload / _OFFLOADS[word]) % 2.0 == 1.0)
+
+    @lazy
     def sp(self) -> Array:
         """Ranks over which sequence parallelism splits norms and residuals; 1 without it."""
-        return np.where(self.sequence_parallel, self.tp, 1.0)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Rates(Part):
-    """Sustained rates of one GPU, at the precision of the workload."""
-
-    gemm: Array
-    """FLOP/s of GEMMs in the layers."""
-    gemm16: Array
-    """FLOP/s of 16-bit GEMMs (LM head)."""
-    peak: Array
-    """Datasheet FLOP/s."""
-    matmul_bytes: Array
-    """Bytes per GEMM operand element."""
-    quantized_copies: Array
-    """Copies of a GEMM input that quantizing makes: 1 per tensor, 2 for MX (rows and columns)."""
-    units: Array
-    """Compute units over which tiles are spread."""
-    gemm_fill: Array
-    """Depth at which a tile begins to pay, elements."""
-    gemm_shapes: NDArray[Any]
-    """Products that were timed on the device, a tuple each: `physics.shapes`."""
-    attention_forward: Array
-    """FLOP/s of attention forward on long sequences."""
-    attention_backward: Array
-    """FLOP/s of attention backward."""
-    memory: Array
-    """Bytes/s of streaming kernels."""
-    memory_bytes: Array
-    """Capacity, bytes."""
+        return where(self.sequence_parallel, self.tp, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -252,7 +316,6 @@ class Habits(Part):
     reduce_bytes: Array
     bucket_bytes: Array
     bucket_bytes_per_rank: Array
-    cast_bytes: Array
     pipeline_host_seconds: Array
     straggler: Array
     gradient_memory: Array
@@ -268,30 +331,48 @@ class Habits(Part):
     pipeline_gathers_once: Mask
     balanced_ring: Mask
     keeps_sp_all_gather: Mask
+    composed_kernels: Mask
     unfused_attention: Mask
 
     def gathers_once(self, split: Split) -> Mask:
-        """Whether FSDP keeps the parameters and gradients of a stage unsharded during a step."""
-        return np.asarray(self.pipeline_gathers_once & split.pipelined & split.fully_sharded)
+        """Whether FSDP keeps the parameters of a stage unsharded during a step."""
+        return mask(self.pipeline_gathers_once & split.pipelined & split.fully_sharded)
 
     def reduces_each(self, split: Split) -> Mask:
         """Whether gradients are reduced after every micro-batch, or after the last alone."""
-        each = np.where(
-            split.fully_sharded, self.reduce_every_micro_step, self.zero2_every_micro_step
-        )
-        return np.asarray(each & ~self.gathers_once(split))
+        each = where(split.fully_sharded, self.reduce_every_micro_step, self.zero2_every_micro_step)
+        each = mask(each & ~self.gathers_once(split))
+        if some(split.reduce_stated):
+            each = mask(where(split.reduce_stated > 0.0, split.reduce_stated == 2.0, each))
+        return each
+
+    def syncs_once(self, split: Split) -> Mask:
+        """Whether replicas reduce gradients once per step, and shards after every micro-batch."""
+        replicas = split.sync_once & split.fully_sharded & (split.dp_replicate > 1.0)
+        return mask(replicas & self.reduces_each(split))
+
+    def keeps_gradients(self, split: Split) -> Mask:
+        """Whether FSDP keeps the gradients of a stage unsharded until they are reduced once."""
+        once = (split.reduce_stated == 1.0) & split.fully_sharded & (split.num_microbatches > 1.0)
+        return mask((self.gathers_once(split) & ~self.reduces_each(split)) | once)
+
+    def step_reductions(self, split: Split) -> Array:
+        """Reductions of DDP and ZeRO-1 per step: one, or one per micro-batch where stated."""
+        each = (split.reduce_stated == 2.0) & ~split.shards_gradients
+        return where(each, split.num_microbatches, 1.0)
 
     def gathers(self, split: Split) -> Array:
         """All-gathers of a parameter before forward, per micro-batch: 1, or 1 / n."""
-        return np.where(self.gathers_once(split), 1.0 / split.num_microbatches, 1.0)
+        return where(self.gathers_once(split), 1.0 / split.num_microbatches, 1.0)
 
     def reductions(self, split: Split) -> Array:
         """Reductions of a gradient per micro-batch: 1, or 1 / n where they wait for the last."""
-        return np.where(self.reduces_each(split), 1.0, 1.0 / split.num_microbatches)
+        return where(self.reduces_each(split), 1.0, 1.0 / split.num_microbatches)
 
 
 PARTS: dict[str, type[Any]] = {
     "shape": Shape, "split": Split, "rates": Rates, "links": Links, "habits": Habits,
+    "sparse": Sparse, "update": Update, "tuned": Tuned, "host": Host,
 }  # fmt: skip
 
 _NAMES = {part: tuple(each.name for each in fields(type_)) for part, type_ in PARTS.items()}
@@ -309,6 +390,10 @@ class Case:
     rates: Rates
     links: Links
     habits: Habits
+    sparse: Sparse
+    update: Update
+    tuned: Tuned
+    host: Host
 
     def __len__(self) -> int:
         return len(self.shape.layers)
@@ -319,9 +404,57 @@ class Case:
         return self.split.micro_batch * self.shape.seq_len / self.split.cp
 
     @lazy
+    def has_experts(self) -> bool:
+        """Whether any step has experts: dense ones skip all that experts need."""
+        return some(self.sparse.experts)
+
+    @lazy
+    def has_frozen(self) -> bool:
+        """Whether any step has a frozen model: the others skip all that adapters need."""
+        return some(self.tuned.frozen)
+
+    @lazy
+    def layer_params(self) -> Num:
+        """Parameters of one layer of the slowest stage without routed experts, mean."""
+        return self.params_of_layer(self.split.middle_sparse)
+
+    def params_of_layer(self, sparse: Num) -> Num:
+        """Parameters of one layer without routed experts, where a fraction of them has experts."""
+        if not self.has_experts:
+            return self.shape.dense_params
+        return self.shape.dense_params + sparse * self.sparse.more_params
+
+    @lazy
+    def expert_params_mean(self) -> Num:
+        """Routed experts of one layer of the slowest stage on one rank, mean, parameters."""
+        return self.split.middle_sparse * self.expert_params_of_layer
+
+    @lazy
+    def expert_params_of_layer(self) -> Num:
+        """Routed experts of one layer that has experts, on one rank, parameters."""
+        return self.sparse.expert_params / (self.split.ep * self.split.etp)
+
+    @lazy
+    def mlp(self) -> Num:
+        """Width of the MLP that every token passes: dense, or shared experts; mean over layers."""
+        return self.mlp_of(self.split.middle_sparse)
+
+    def mlp_of(self, sparse: Num) -> Num:
+        """The same where a fraction of the layers has experts."""
+        if not self.has_experts:
+            return self.shape.ffn
+        return (1.0 - sparse) * self.shape.ffn + sparse * self.sparse.shared_ffn
+
+    @lazy
+    def root_gather_bytes(self) -> Array:
+        """Bytes per all-gathered parameter of embedding and LM head."""
+        split = self.split
+        return where(split.gather_int8, split.gather_bytes, self.rates.activation_bytes)
+
+    @lazy
     def zeros(self) -> Array:
         """Zero for every step: what a technique costs that no strategy uses."""
-        return np.zeros_like(self.shape.layers)
+        return 0.0 * self.shape.layers
 
     @classmethod
     def of_columns(cls, columns: dict[str, Any]) -> Case:

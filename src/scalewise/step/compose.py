@@ -10,18 +10,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from scalewise.numeric import Num
-from scalewise.step import data_parallel, p2p, schedule
+from scalewise.numeric import Num, some, where
+from scalewise.step import data_parallel, offload, optimizer, p2p, schedule
 from scalewise.step.block import Block, layer_block
 from scalewise.step.case import Case
 from scalewise.step.data_parallel import LayerTraffic
 from scalewise.step.gradient_buckets import StepTraffic, once_per_step
 from scalewise.step.layer import Layer, layer_times
+from scalewise.step.memory import activation_bytes
+from scalewise.step.offload import Offload
+from scalewise.step.optimizer import Update
 from scalewise.step.p2p import Sends
 from scalewise.step.schedule import Pipeline
-from scalewise.step.stage import Stage, max_params_per_rank, slowest_stage
+from scalewise.step.stage import (
+    Stage,
+    max_experts_per_rank,
+    max_params_per_rank,
+    max_roots_per_rank,
+    most_layers,
+    slowest_stage,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,9 +51,17 @@ class Step:
     once: StepTraffic
     """Data-parallel communication once per step."""
     params: Num
-    """Parameters of the worst rank before data parallelism shards them."""
+    """Trained parameters of the worst rank but experts, before data parallelism shards them."""
+    root_params: Num
+    """Those of them that no layer holds."""
+    expert_params: Num
+    """Parameters of its experts."""
     optimizer_params: Num
     """Parameters whose optimizer state one rank updates."""
+    update: Update
+    """The optimizer step."""
+    offload: Offload
+    """Copies to the host and back."""
 
 
 def compose(case: Case) -> Step:
@@ -56,11 +72,29 @@ def compose(case: Case) -> Step:
     head = layer.kernels.head
     stage = slowest_stage(case, block, traffic, head)
     pipeline, stage = schedule.around(case, block, traffic, stage, head)
-    params = max_params_per_rank(case)
+    params, experts = max_params_per_rank(case), max_experts_per_rank(case)
+    roots = max_roots_per_rank(case)
     # Gradients overlap backward, or the wgrads that come last; updated parameters (ZeRO-1/2) the
     # next forward.
     passes = stage.layers * schedule.passes_left(case)
-    once = once_per_step(case, params, passes * block.late_compute, passes * layer.forward)
+    late, forward = passes * block.late_compute, passes * layer.forward
+    if some(split.reduce_stated):
+        # Reductions of every micro-batch have the backward of their own alone.
+        own = stage.layers * block.late_compute
+        late = where(case.habits.step_reductions(split) > 1.0, own, late)
+    optimizer_params = params / where(split.shards_optimizer, split.shards, 1.0)
+    if case.has_experts:
+        shards = where(split.shards_optimizer, split.expert_shards, 1.0)
+        optimizer_params = optimizer_params + experts / shards
+    update = optimizer.update(case, most_layers(split), params, experts, optimizer_params)
+    once = once_per_step(case, params, late, forward, experts=experts, roots=roots)
+    copies = offload.nothing(case)
+    if some(split.offload):
+        copies = offload.step_offload(
+            case, traffic, block, stage, once=once.exposed,
+            kept=activation_bytes(case)[0], roots=roots, local=optimizer_params,
+            update=update.seconds,
+        )  # fmt: skip
     return Step(
         layer=layer,
         traffic=traffic,
@@ -70,5 +104,9 @@ def compose(case: Case) -> Step:
         sends=p2p.sends(case, stage.on_last),
         once=once,
         params=params,
-        optimizer_params=params / np.where(split.shards_optimizer, split.shards, 1.0),
+        root_params=roots,
+        expert_params=experts,
+        optimizer_params=optimizer_params,
+        update=update,
+        offload=copies,
     )

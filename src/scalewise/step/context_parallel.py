@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Num, scalar, some
+from scalewise.numeric import Num, mask, maximum, scalar, some, where
 from scalewise.physics.collectives import SOURCE, all_gather_seconds, derive_ring, p2p_seconds
 from scalewise.step.case import Case
 from scalewise.step.groups import context_group
@@ -23,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def local_bytes(case: Case) -> Num:
-    """Return keys and values of one rank, 16 bits each, bytes."""
-    return 2.0 * 2.0 * case.tokens * case.shape.key_value / case.split.tp
+    """Return keys and values of one rank, bytes."""
+    return 2.0 * case.rates.activation_bytes * case.tokens * case.shape.key_value / case.split.tp
 
 
 def hop_seconds(case: Case) -> Num:
     """Return one send of the local keys and values to the next rank of the ring, seconds."""
-    crosses = np.asarray(context_group(case.split).domains > 1.0)
+    crosses = mask(context_group(case.split).domains > 1.0)
     return p2p_seconds(local_bytes(case), case.links, crosses)
 
 
@@ -50,7 +48,7 @@ def imbalance(case: Case) -> Num:
     """
     split = case.split
     uneven = split.cp_ring & ~case.habits.balanced_ring
-    result: Num = np.where(uneven, 2.0 * split.cp / (split.cp + 1.0), 1.0)
+    result: Num = where(uneven, 2.0 * split.cp / (split.cp + 1.0), 1.0)
     return result
 
 
@@ -67,17 +65,17 @@ def layer_seconds(case: Case, attention: Num, backward: Num) -> tuple[Num, Num, 
         none = case.zeros
         return none, none, none
     hop, gather, hops = hop_seconds(case), gather_seconds(case), split.cp - 1.0
-    ring_forward = hops * np.maximum(hop - attention / split.cp, 0.0)
-    ring_backward = hops * np.maximum(2.0 * hop - backward / split.cp, 0.0)
+    ring_forward = hops * maximum(hop - attention / split.cp, 0.0)
+    ring_backward = hops * maximum(2.0 * hop - backward / split.cp, 0.0)
     ring, again = split.cp_ring, repeated(case).attention
-    everything = np.where(ring, hops * hop * (3.0 + again), gather * (3.0 + again))
-    exposed_forward = np.where(ring, ring_forward, gather)
-    exposed_backward = np.where(ring, ring_backward + again * ring_forward, gather * (2.0 + again))
+    everything = where(ring, hops * hop * (3.0 + again), gather * (3.0 + again))
+    exposed_forward = where(ring, ring_forward, gather)
+    exposed_backward = where(ring, ring_backward + again * ring_forward, gather * (2.0 + again))
     alone = split.cp == 1.0
     return (
-        np.where(alone, 0.0, everything),
-        np.where(alone, 0.0, exposed_forward),
-        np.where(alone, 0.0, exposed_backward),
+        where(alone, 0.0, everything),
+        where(alone, 0.0, exposed_forward),
+        where(alone, 0.0, exposed_backward),
     )
 
 

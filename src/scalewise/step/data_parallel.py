@@ -6,30 +6,45 @@ backward. They share one communicator, so they queue; prefetch lets them overlap
 neighboring layer. The first all-gather of a micro-batch and its last reduction have no neighbor,
 unless the next micro-batch follows without an all-gather. The all-reduce between replicas (HSDP)
 has a communicator and a stream of its own. What travels once per step (DDP, ZeRO-1/2) is in
-`gradient_buckets`.
+`gradient_buckets`; smaller groups and second hops are in `hierarchical`, quantized collectives in
+`quantized_collectives`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Mask, Num, every, scalar, some, squeeze_constant_axes, stacked
-from scalewise.physics.collectives import (
-    all_gather_seconds,
-    all_reduce_seconds,
-    derive_all_reduce,
-    derive_ring,
+from scalewise.numeric import (
+    Mask,
+    Num,
+    every,
+    mask,
+    maximum,
+    minimum,
+    some,
+    squeeze_constant_axes,
+    stacked,
+    where,
 )
+from scalewise.physics.collectives import all_gather_seconds, all_reduce_seconds
 from scalewise.physics.overlap import overlap
+from scalewise.step import tuning
 from scalewise.step.case import Case, Split
-from scalewise.step.groups import replica_group, shard_group
-
-if TYPE_CHECKING:
-    from scalewise.step.origin import Origin
+from scalewise.step.groups import (
+    expert_replica_group,
+    expert_shard_group,
+    replica_group,
+    shard_group,
+)
+from scalewise.step.hierarchical import (
+    Sync,
+    backward_group,
+    expert_backward_group,
+    gather_seconds,
+)
+from scalewise.step.quantized_collectives import reduce_seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +72,8 @@ class LayerTraffic:
     """All-gather of the embedding on a first stage of its own; middle stages hold neither."""
     first_reduce: Num
     """Reduction of its gradients."""
+    sync: Sync | None = None
+    """Reductions by micro-batch, where replicas of any strategy wait for the last one."""
 
 
 def layer_traffic(case: Case) -> LayerTraffic:
@@ -68,7 +85,7 @@ def layer_traffic(case: Case) -> LayerTraffic:
             all_gather=none, reduce=none, across=none, backward_all_gather=none, backward=none,
             root_all_gather=none, root_reduce=none, first_all_gather=none, first_reduce=none,
         )  # fmt: skip
-    params = case.shape.layer_params / split.tp
+    params = case.layer_params / split.tp
     head, first = root_params(case)
     staged = some(split.split_ends)
     roots = [head / split.tp]
@@ -76,29 +93,67 @@ def layer_traffic(case: Case) -> LayerTraffic:
         roots.append(first / split.tp)
     # One call for all messages of the group: layer and roots, parameters and gradients.
     elements = (params, *roots)
-    gradients = [habits.reduce_bytes * each for each in elements]
+    count, group = len(elements), shard_group(split)
+    reduced = [
+        tuning.trained_layer(case, params),
+        *(tuning.trained_only(case, each) for each in roots),
+    ]
+    gradients = [habits.reduce_bytes * each for each in reduced]
     scatters = [links.scatter_factor * each for each in gradients]
-    sizes = stacked(*(2.0 * each for each in elements), *scatters)
-    times = np.asarray(all_gather_seconds(sizes, shard_group(split), links))
-    gathers, reduces = times[: len(elements)], list(times[len(elements) :])
-    often = np.where(split.shards_gradients, 1.0, 0.0) * habits.reductions(split)
+    # Embedding and LM head stay in 16 bits, or in 32.
+    weights = [
+        tuning.layer_gather_bytes(case, params),
+        *(case.root_gather_bytes * each for each in roots),
+    ]
+    sizes = stacked(*weights, *scatters)
+    times = np.asarray(all_gather_seconds(sizes, group, links))
+    gathers, reduces = times[:count], list(times[count:])
+    if some(split.hierarchical):
+        gathers = np.asarray(gather_seconds(case, sizes[:count], group))
+    if some(split.reduce_int4):
+        scatter = times[count:]
+        reduces = list(np.asarray(reduce_seconds(case, stacked(*reduced), group, scatter)))
+    # What has no gradients makes no calls.
+    calls = [where(mask(each > 0.0), 1.0, 0.0) for each in reduced] if case.has_frozen else []
+    if calls:
+        reduces = [call * each for call, each in zip(calls, reduces, strict=True)]
+    again_one: Num = gathers[0]
+    if some(split.backward_shard):
+        again_one = gather_seconds(case, weights[0], backward_group(split))
+    gather_one: Num = gathers[0]
+    layer_across: Num = none
+    if case.has_experts:
+        experts = expert_traffic(case)
+        gather_one, again_one = gather_one + experts.gather, again_one + experts.again
+        reduces[0], layer_across = reduces[0] + experts.reduce, experts.across
+    often = where(split.shards_gradients, 1.0, 0.0) * habits.reductions(split)
     across: Num = none
+    sync: Sync | None = None
     if some(split.dp_replicate > 1.0):
         parts = stacked(*gradients) / split.shards
-        replicas = np.asarray(all_reduce_seconds(parts, replica_group(split), links))
+        replicas = list(np.asarray(all_reduce_seconds(parts, replica_group(split), links)))
+        if calls:
+            replicas = [call * each for call, each in zip(calls, replicas, strict=True)]
         apart = replicas_apart(split)
-        across = often * np.where(apart, replicas[0], 0.0)
+        own = where(apart, replicas[0], 0.0)
         # What no layer holds is reduced at the end, where nothing overlaps it.
-        queued = [np.where(apart, 0.0, replicas[0]), *replicas[1:]]
-        reduces = [one + other for one, other in zip(reduces, queued, strict=True)]
-    each = np.where(split.fully_sharded, 1.0, 0.0)
+        queued = [where(apart, 0.0, replicas[0]) + layer_across, *replicas[1:]]
+        fraction: Num = 1.0
+        if some(split.sync_once):
+            sync = by_micro_batch(case, reduces[0], queued[0], own)
+            fraction = where(habits.syncs_once(split), 1.0 / split.num_microbatches, 1.0)
+        across = often * fraction * own
+        reduces = [one + fraction * other for one, other in zip(reduces, queued, strict=True)]
+    elif case.has_experts:
+        reduces[0] = reduces[0] + layer_across
+    each = where(split.fully_sharded, 1.0, 0.0)
     full = each * habits.gathers(split)
-    gather, reduce = full * gathers[0], often * reduces[0]
+    gather, reduce = full * gather_one, often * reduces[0]
     frees = split.reshard_after_forward & ~habits.gathers_once(split)
-    again = np.where(frees, each * gathers[0], 0.0)
+    again = where(frees, each * again_one, 0.0)
     # The last of two roots, or of one that stands for both because they are equal.
-    first_all_gather = np.where(split.split_ends, full * gathers[-1], 0.0) if staged else none
-    first_reduce = np.where(split.split_ends, often * reduces[-1], 0.0) if staged else none
+    first_all_gather = where(split.split_ends, full * gathers[-1], 0.0) if staged else none
+    first_reduce = where(split.split_ends, often * reduces[-1], 0.0) if staged else none
     return LayerTraffic(
         all_gather=gather,
         reduce=reduce,
@@ -109,14 +164,75 @@ def layer_traffic(case: Case) -> LayerTraffic:
         root_reduce=often * reduces[1],
         first_all_gather=first_all_gather,
         first_reduce=first_reduce,
+        sync=sync,
+    )
+
+
+def by_micro_batch(case: Case, scatter: Num, queued: Num, own: Num) -> Sync:
+    """Return the reductions of a layer in the last micro-batch and in the others, seconds.
+
+    Args:
+        case: The step.
+        scatter: Reduction to the shards.
+        queued: All-reduce between replicas that queues behind it.
+        own: The same on links of its own.
+    """
+    split, habits = case.split, case.habits
+    reduces = where(split.shards_gradients, 1.0, 0.0)
+    each = reduces * where(habits.reduces_each(split), 1.0, 0.0)
+    synced = where(habits.syncs_once(split), 0.0, each)
+    return Sync(
+        others=each * scatter + synced * queued,
+        others_across=synced * own,
+        last=reduces * (scatter + queued),
+        last_across=reduces * own,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertTraffic:
+    """Collectives of the experts of one layer on one rank, mean over layers, seconds."""
+
+    gather: Num
+    """All-gather before forward."""
+    again: Num
+    """All-gather before backward."""
+    reduce: Num
+    """Reduction to the shards."""
+    across: Num
+    """All-reduce between replicas."""
+
+
+def expert_traffic(case: Case) -> ExpertTraffic:
+    """Return all-gathers and reductions of the experts of one layer on one rank, mean, seconds.
+
+    Their shards are the ranks that hold the same experts; both queue behind those of the layer.
+    """
+    split, links, params = case.split, case.links, case.expert_params_of_layer
+    group, gradients = expert_shard_group(split), case.habits.reduce_bytes * params
+    sizes = stacked(split.gather_bytes * params, links.scatter_factor * gradients)
+    times = np.asarray(all_gather_seconds(sizes, group, links))
+    gather: Num = times[0]
+    if some(split.hierarchical):
+        gather = gather_seconds(case, sizes[0], group)
+    again = gather
+    if some(split.backward_shard):
+        again = gather_seconds(case, sizes[0], expert_backward_group(split))
+    across = all_reduce_seconds(gradients / split.expert_shards, expert_replica_group(split), links)
+    sparse = split.middle_sparse
+    return ExpertTraffic(
+        gather=sparse * gather,
+        again=sparse * again,
+        reduce=tuning.trained_only(case, sparse * reduce_seconds(case, params, group, times[1])),
+        across=tuning.trained_only(case, sparse * across),
     )
 
 
 def root_params(case: Case) -> tuple[Num, Num]:
     """Return the parameters that no layer holds, on the stage with the head and on the first."""
     shape = case.shape
-    both = shape.embedding_params + shape.head_params
-    return np.where(case.split.split_ends, shape.tied_copy, both), shape.embedding_params
+    last = where(case.split.split_ends, shape.last_params, shape.edge_params)
+    return last, shape.embedding_params
 
 
 def replicas_apart(split: Split) -> Mask:
@@ -128,13 +244,13 @@ def replicas_apart(split: Split) -> Mask:
     """
     crosses = shard_group(split).domains > 1.0
     apart = crosses != (replica_group(split).domains > 1.0)
-    return np.asarray(apart & split.fully_sharded & (split.shards > 1.0) & ~split.zero_bubble)
+    return mask(apart & split.fully_sharded & (split.shards > 1.0) & ~split.zero_bubble)
 
 
 def overlaps_compute(split: Split, gather: Num) -> Mask:
     """Whether communication overlaps compute: an all-gather has to be prefetched for that."""
-    ahead = (split.prefetch > 0.0) | (np.asarray(gather) <= 0.0)
-    return np.asarray(ahead & split.overlap_dp)
+    ahead = (split.prefetch > 0.0) | mask(gather <= 0.0)
+    return mask(ahead & split.overlap_dp)
 
 
 def last_reduce_overlaps(case: Case, traffic: LayerTraffic) -> Mask:
@@ -144,9 +260,9 @@ def last_reduce_overlaps(case: Case, traffic: LayerTraffic) -> Mask:
     nothing anew between its backward passes. Reductions that are done once have no next.
     """
     split = case.split
-    follows = (np.asarray(traffic.all_gather) <= 0.0) | split.gpipe
+    follows = gathers_nothing_next(case, traffic) | split.gpipe
     overlaps = split.overlap_dp & split.shards_gradients
-    return np.asarray(follows & case.habits.reduces_each(split) & overlaps)
+    return mask(follows & case.habits.reduces_each(split) & overlaps)
 
 
 def reduce_overlaps_next_forward(case: Case, traffic: LayerTraffic) -> Mask:
@@ -155,9 +271,17 @@ def reduce_overlaps_next_forward(case: Case, traffic: LayerTraffic) -> Mask:
     GPipe has no forward between its backward passes; zero-bubble schedules are handled apart.
     """
     split = case.split
-    turns = squeeze_constant_axes(np.asarray(~split.gpipe & ~split.zero_bubble))
-    ungathered = np.asarray(traffic.all_gather) <= 0.0
-    return np.asarray(last_reduce_overlaps(case, traffic) & ungathered & turns)
+    turns = squeeze_constant_axes(mask(~split.gpipe & ~split.zero_bubble))
+    ungathered = gathers_nothing_next(case, traffic)
+    return mask(last_reduce_overlaps(case, traffic) & ungathered & turns)
+
+
+def gathers_nothing_next(case: Case, traffic: LayerTraffic) -> Mask:
+    """Whether no all-gather precedes the forward of the next micro-batch."""
+    nothing = mask(traffic.all_gather <= 0.0)
+    if some(case.split.reduce_stated):
+        nothing = nothing | case.habits.gathers_once(case.split)
+    return nothing
 
 
 def exposed_last_reduce(
@@ -185,32 +309,36 @@ def exposed_last_reduce(
     """
     reduce, none = traffic.reduce, case.zeros
     # A quick check first: mostly nothing is reduced, or an all-gather follows.
-    if not some(reduce) or (every(traffic.all_gather) and not some(case.split.gpipe)):
+    stated = some(case.split.reduce_stated)
+    if not some(reduce) or (
+        every(traffic.all_gather) and not some(case.split.gpipe) and not stated
+    ):
         return reduce, root, none
     follows = last_reduce_overlaps(case, traffic)
     if not some(follows):
         return reduce, root, none
     contention = case.habits.contention
     # The last micro-batch has no next.
-    hidden = np.where(follows, 1.0 - 1.0 / case.split.num_microbatches, 0.0)
+    hidden = where(follows, 1.0 - 1.0 / case.split.num_microbatches, 0.0)
     shown = 1.0 - hidden
-    slowed = contention * np.minimum(reduce, backward)
-    behind = hidden * np.minimum(layers, 1.0)
-    late = np.maximum(reduce - (backward + slowed), 0.0)
-    roots = hidden * contention * np.minimum(root, layers * forward)
+    slowed = contention * minimum(reduce, backward)
+    behind = hidden * minimum(layers, 1.0)
+    late = maximum(reduce - (backward + slowed), 0.0)
+    roots = hidden * contention * minimum(root, layers * forward)
     # Nothing overlaps on links that the layers keep busy all the time.
-    room = layers * np.maximum(backward + slowed - reduce, 0.0) + head
-    root_late = np.maximum(root - room, 0.0)
+    busy = reduce + traffic.backward_all_gather
+    room = layers * maximum(backward + slowed - busy, 0.0) + head
+    root_late = maximum(root - room, 0.0)
     last, often = reduce, behind
     free = reduce_overlaps_next_forward(case, traffic)
     if some(free):
         # Backward waits for all reductions but two, which forward overlaps if links have the time.
-        waits = np.maximum(layers - 2.0, 0.0) * late
+        waits = maximum(layers - 2.0, 0.0) * late
         links = layers * (reduce - forward - backward - slowed) + root - head
-        last = reduce + np.where(free, np.maximum(layers - 1.0, 0.0) * late, 0.0)
-        late = np.where(free, np.maximum(waits, links), late)
-        root_late = np.where(free, 0.0, root_late)
-        often = np.where(free, hidden, behind)
+        last = reduce + where(free, maximum(layers - 1.0, 0.0) * late, 0.0)
+        late = where(free, maximum(waits, links), late)
+        root_late = where(free, 0.0, root_late)
+        often = where(free, hidden, behind)
     exposed = shown * last + often * late
     return exposed, shown * root + hidden * root_late, behind * slowed + roots
 
@@ -223,8 +351,9 @@ def exposed_last_all_reduce(case: Case, traffic: LayerTraffic) -> Num:
     split, across = case.split, traffic.across
     if not some(across):
         return case.zeros
-    follows = case.habits.reduces_each(split) & split.overlap_dp
-    return np.where(follows, across / split.num_microbatches, across)
+    each = case.habits.reduces_each(split) & ~case.habits.syncs_once(split)
+    follows = each & split.overlap_dp
+    return where(follows, across / split.num_microbatches, across)
 
 
 def overlapped(case: Case, compute: Num, communication: Num, gather: Num) -> tuple[Num, Num]:
@@ -240,7 +369,7 @@ def overlapped(case: Case, compute: Num, communication: Num, gather: Num) -> tup
         return 0.0 * compute, 0.0 * compute
     slowed, exposed = overlap(compute, communication, case.habits.contention)
     beside = overlaps_compute(case.split, gather)
-    return np.where(beside, slowed, 0.0), np.where(beside, exposed, communication)
+    return where(beside, slowed, 0.0), where(beside, exposed, communication)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -281,17 +410,17 @@ def beside_backward(case: Case, backward: Num, again: Num, reduce: Num, across: 
         across: All-reduce between replicas on links of its own.
     """
     split = case.split
-    beside = np.where(split.prefetch > 0.0, again, 0.0)
+    beside = where(split.prefetch > 0.0, again, 0.0)
     bare = again - beside
-    slowed = case.habits.contention * np.minimum(reduce + np.maximum(beside, across), backward)
+    slowed = case.habits.contention * minimum(reduce + maximum(beside, across), backward)
     queue = beside + reduce
-    late = np.maximum(np.maximum(queue, across) - (backward + slowed), 0.0)
-    gathers = np.where(queue >= across, late * beside / np.maximum(queue, 1e-30), 0.0)
+    late = maximum(maximum(queue, across) - (backward + slowed), 0.0)
+    gathers = where(queue >= across, late * beside / maximum(queue, 1e-30), 0.0)
     may = split.overlap_dp
     return Overlapped(
-        slowed=np.where(may, slowed, 0.0),
-        exposed=np.where(may, bare + late, again + reduce + across),
-        gathers=np.where(may, bare + gathers, again),
+        slowed=where(may, slowed, 0.0),
+        exposed=where(may, bare + late, again + reduce + across),
+        gathers=where(may, bare + gathers, again),
     )
 
 
@@ -309,124 +438,47 @@ def overlapped_backward(case: Case, backward: Num, traffic: LayerTraffic) -> Ove
     found = beside_backward(case, backward, again, reduce, across)
     if not some(reduce):
         return found
-    if not every(traffic.all_gather):
+    if not every(traffic.all_gather) or some(case.split.reduce_stated):
         free = reduce_overlaps_next_forward(case, traffic)
-        found = replace(found, exposed=np.where(free, 0.0, found.exposed))
+        found = replace(found, exposed=where(free, 0.0, found.exposed))
     each = case.habits.reduces_each(case.split)
+    n = case.split.num_microbatches
+    if (sync := traffic.sync) is not None:
+        each = each & ~case.habits.syncs_once(case.split)
+        others = beside_backward(case, backward, again, sync.others, sync.others_across)
+        final = beside_backward(case, backward, again, sync.last, sync.last_across)
+        return found.mixed(others.mixed(final, 1.0 / n), where(each, 0.0, 1.0))
     if every(each):
         return found
-    n = case.split.num_microbatches
     others = beside_backward(case, backward, again, case.zeros, case.zeros)
     final = beside_backward(case, backward, again, n * reduce, n * across)
-    return found.mixed(others.mixed(final, 1.0 / n), np.where(each, 0.0, 1.0))
+    return found.mixed(others.mixed(final, 1.0 / n), where(each, 0.0, 1.0))
 
 
-def backward_critical_path(case: Case, backward: Num, traffic: LayerTraffic) -> tuple[Num, Num]:
-    """Return a layer's backward as the stage before waits for it: inner layers, and the last two.
+def backward_critical_path(
+    case: Case, backward: Num, traffic: LayerTraffic
+) -> tuple[Num, Num, Num]:
+    """Return a layer's backward as the stage before waits for it.
 
     A layer waits for the reduction before the last, so the last two of a pass wait for all-gathers
     alone, though reductions slow them down; without overlap a layer waits for all of them.
+
+    Returns:
+        Backward of inner layers, of the last two, and of a pass without reductions, seconds.
     """
     again = traffic.backward_all_gather
     if not some(traffic.backward):
-        return backward, backward
+        return backward, backward, backward
     often = case.habits.reductions(case.split)
-    found = beside_backward(case, backward, again, traffic.reduce / often, traffic.across / often)
+    last_reduce: Num = traffic.reduce / often
+    last_across: Num = traffic.across / often
+    others: tuple[Num, Num] = case.zeros, case.zeros
+    if (sync := traffic.sync) is not None:
+        last_reduce, last_across = sync.last, sync.last_across
+        others = sync.others, sync.others_across
+    found = beside_backward(case, backward, again, last_reduce, last_across)
     inner, compute = backward + found.slowed + found.exposed, backward + found.slowed
     ahead = case.split.prefetch > 0.0
-    last = np.where(ahead, np.maximum(compute, again), compute + again)
-    return inner, np.where(case.split.overlap_dp, last, inner)
-
-
-def derive_gathers(o: Origin) -> tuple[Letter, ...]:
-    """Return the first all-gather of a micro-batch, and that of what no layer holds."""
-    split = o.case.split
-    bytes_ = 2.0 * scalar(o.case.shape.layer_params / split.tp)
-    one = derive_ring("all-gather", bytes_, shard_group(split), o.case.links)
-    if not split.fully_sharded[0]:
-        one = Derivation(key="all-gather", label="parameters are not sharded", formula="0")
-    root = scalar(o.step.stage.root_all_gather)
-    often = scalar(o.case.habits.gathers(split))
-    return (
-        Letter("g", often, "all-gathers per micro-batch"),
-        Letter("G", one.value, "all-gather of a layer, which nothing overlaps", "s", one),
-        Letter("Gr", root, "all-gather of embedding and LM head on that stage", "s"),
-    )
-
-
-def _derive_layer_reduce(o: Origin) -> Derivation:
-    """How the reduction of one layer's gradients comes about, mean over micro-batches."""
-    split, links = o.case.split, o.case.links
-    bytes_ = scalar(o.case.habits.reduce_bytes * o.case.shape.layer_params / split.tp)
-    scatter = derive_ring(
-        "reduce-scatter", scalar(links.scatter_factor) * bytes_, shard_group(split), links
-    )
-    across = derive_all_reduce(
-        "all-reduce", bytes_ / scalar(split.shards), replica_group(split), links
-    )
-    apart = bool(scalar(replicas_apart(split)))
-    letters = (
-        Letter("r", scalar(o.case.habits.reductions(split)), "reductions per micro-batch"),
-        Letter("Rs", scatter.value, "reduce-scatter", "s", scatter),
-        Letter("Ar", across.value, "all-reduce between replicas", "s", across),
-    )
-    return Derivation(
-        key="R",
-        label="reduction of a layer's gradients",
-        formula="r * Rs" if apart else "r * (Rs + Ar)",
-        letters=letters[:2] if apart else letters,
-    )
-
-
-def _tail_letters(o: Origin) -> dict[str, Letter]:
-    """Letters of the formulas of the last reductions."""
-    step, reduce = o.step, _derive_layer_reduce(o)
-    follows = bool(scalar(last_reduce_overlaps(o.case, step.traffic)))
-    contention, backward = scalar(o.case.habits.contention), scalar(step.block.backward_alone)
-    letters = (
-        Letter("R", reduce.value, reduce.label, "s", reduce),
-        Letter("h", 1.0 - 1.0 / o.n.value if follows else 0.0, "micro-batches that have a next"),
-        Letter("L", scalar(step.stage.layers), "layers of the slowest stage"),
-        Letter("F", scalar(step.block.forward_alone), "forward of a layer", "s"),
-        Letter("b", backward, "backward of a layer", "s"),
-        Letter("s", contention * min(reduce.value, backward), "compute slowed beside R", "s"),
-        Letter("c", contention, "contention: compute lost per second of communication"),
-        Letter("q", scalar(step.stage.root_reduce), "reduction of embedding and LM head", "s"),
-        Letter("H", scalar(step.stage.head), "LM head and loss of the stage", "s"),
-    )
-    return {letter.name: letter for letter in letters}
-
-
-def _tail(o: Origin, name: str, label: str, formula: str, used: str) -> Letter:
-    """A part of the last reductions as a letter."""
-    known = _tail_letters(o)
-    inner = Derivation(
-        key=name, label=label, formula=formula, letters=tuple(known[each] for each in used)
-    )
-    return Letter(name, inner.value, label, "s", inner)
-
-
-def derive_tails(o: Origin) -> tuple[Letter, ...]:
-    """Return the exposed last reductions: of a layer, of what no layer holds, and of wgrads."""
-    free = bool(scalar(reduce_overlaps_next_forward(o.case, o.step.traffic)))
-    late = "max(R - (b + s), 0)"
-    layer = f"(1 - h) * R + h * min(L, 1) * {late}", "hRbsL"
-    root = "(1 - h) * q + h * max(q - (L * max(b + s - R, 0) + H), 0)", "hqLbsRH"
-    if free:
-        waits = f"max(max(L - 2, 0) * {late}, L * (R - F - b - s) + q - H)"
-        layer = f"(1 - h) * (R + max(L - 1, 0) * {late}) + h * {waits}", "hRLbsFqH"
-        root = "(1 - h) * q", "hq"
-    return (
-        _tail(o, "S", "exposed reduction of the last layer, mean", *layer),
-        _tail(o, "Sr", "the same of embedding and LM head", *root),
-        Letter("Sa", scalar(o.step.stage.tail_across), "the same between replicas", "s"),
-        Letter("Sl", scalar(o.step.stage.tail_late), "reductions after the last wgrad", "s"),
-    )
-
-
-def derive_tail_slowed(o: Origin) -> Letter:
-    """Return the compute slowed by the last reductions of the micro-batch before."""
-    label = "compute slowed by the last reductions of the micro-batch before"
-    if not o.case.split.shards_gradients[0]:
-        return Letter("Z", 0.0, label, "s")
-    return _tail(o, "Z", label, "h * (min(L, 1) * s + c * min(q, L * F))", "hLscqF")
+    last = where(ahead, maximum(compute, again), compute + again)
+    bare = beside_backward(case, backward, again, *others)
+    return inner, where(case.split.overlap_dp, last, inner), backward + bare.slowed + bare.exposed

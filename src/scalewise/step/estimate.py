@@ -13,27 +13,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
 
 from scalewise.chip import Calibration, load_chip
 from scalewise.errors import InputError
-from scalewise.numeric import Array, Index, Mask, Num, lazy
+from scalewise.numeric import Array, Index, Mask, Num, every, lazy, mask
+from scalewise.offload import offloads_of
+from scalewise.optimizer import load_optimizer
 from scalewise.physics import cost, power
 from scalewise.physics.memory import fit_chance, fit_factor
+from scalewise.precision import RECIPES
 from scalewise.ranges import Basis, family_of, knowledge_of, parts_of
 from scalewise.results import Result
-from scalewise.software import choose_stack
+from scalewise.software import Software, choose_stack
 from scalewise.step.case import Case
 from scalewise.step.compose import Step, compose
 from scalewise.step.feasibility import feasibility
 from scalewise.step.flops import recompute_flops
 from scalewise.step.layout import lay_out
 from scalewise.step.memory import MemoryParts, stage_memory, worst_rank
+from scalewise.step.offload import host_bytes
 from scalewise.step.result import Estimate
+from scalewise.step.sequences import padding_flops, useful_flops
 from scalewise.step.stages import stage_layers
-from scalewise.step.support import check_supported
 from scalewise.step.terms import CommTime, Terms, comm_time, step_terms
 from scalewise.strategies import Strategies, decode, encode
 from scalewise.strategy import Strategy
@@ -83,6 +87,12 @@ class Estimates(Result):
     def __len__(self) -> int:
         return len(self.strategies)
 
+    def precision_of(self, rows: int | Index) -> str:
+        """Return the precision of GEMMs: that of the (first) strategy, or the workload's."""
+        codes = np.broadcast_to(self.strategies.precision, self.strategies.shape).ravel()[rows]
+        stated = decode("precision", float(np.ravel(codes)[0]))
+        return str(stated or self.workload.precision)
+
     @lazy
     def comm_time(self) -> CommTime:
         """Communication of one rank, hidden or not."""
@@ -90,7 +100,7 @@ class Estimates(Result):
 
     @lazy
     def tokens_per_second(self) -> Array:
-        """Tokens per second of the whole cluster."""
+        """Tokens per second of the whole cluster, padding left out."""
         return self.workload.tokens_per_step / self.step_seconds
 
     @lazy
@@ -126,13 +136,19 @@ class Estimates(Result):
             knowledge=knowledge_of(stack, stated=not self.others),
             own_runs=stack.own_runs,
             own_noise=stack.own_noise,
-            calibrated=self.chip.calibrated,
+            calibrated=self.chip.knows(RECIPES[self.precision_of(rows)].family),
+            experts="none" if self.model.moe is None else "usual",
         )
+
+    @lazy
+    def training_flops(self) -> float:
+        """FLOPs of a step per token that the tuning needs, in the convention."""
+        return useful_flops(self.model, self.workload, self.convention)
 
     @lazy
     def tflops(self) -> Array:
         """Model TFLOP/s per accelerator, in the convention."""
-        flops = self.model.training_flops(self.workload.seq_len, self.convention)
+        flops = self.training_flops
         return self.tokens_per_second_per_accelerator * flops / 1e12
 
     @lazy
@@ -142,9 +158,23 @@ class Estimates(Result):
 
     @lazy
     def hfu(self) -> Array:
-        """Like MFU, with recomputed FLOPs counted."""
-        extra = recompute_flops(self.case, self.model, self.workload.seq_len)
-        return self.mfu + self.tokens_per_second_per_accelerator * extra / self.case.rates.peak
+        """Like MFU, with recomputed FLOPs and those of padding counted."""
+        peak, work = self.case.rates.peak, self.workload
+        shape, bare = self.case.shape, work.lengths is None
+        span = None if bare else shape.span
+        extra = recompute_flops(self.case, self.model, work.seq_len, work.tuned, span)
+        if bare:
+            return self.mfu + self.tokens_per_second_per_accelerator * extra / peak
+        computed = work.global_batch * shape.seq_len / self.step_seconds
+        repeated = computed / self.cluster.accelerators * extra / peak
+        return self.mfu + self.padding + repeated
+
+    @lazy
+    def padding(self) -> Array:
+        """FLOP/s spent on padding over peak."""
+        flops = padding_flops(self.case, self.model, self.workload)
+        peak = self.case.rates.peak * self.cluster.accelerators
+        return flops / self.step_seconds / peak
 
     @lazy
     def _stages(self) -> MemoryParts:
@@ -159,7 +189,13 @@ class Estimates(Result):
     @lazy
     def memory_bytes(self) -> Array:
         """Peak memory of the worst rank."""
-        return np.asarray(np.max(self._stages.total, axis=0))
+        most: Array = np.max(self._stages.total, axis=0)
+        return most
+
+    @lazy
+    def host_memory_bytes(self) -> Array:
+        """Peak memory of one host that offload takes, bytes; 0 without offload."""
+        return cast("Array", host_bytes(self.case))
 
     @lazy
     def infeasible_code(self) -> Array:
@@ -171,12 +207,12 @@ class Estimates(Result):
     def fit_chance(self) -> Array:
         """Chance that the worst rank stays within its memory."""
         capacity = self.case.rates.memory_bytes
-        return np.asarray(fit_chance(self.memory_bytes, capacity, self.stack.memory_interval))
+        return cast("Array", fit_chance(self.memory_bytes, capacity, self.stack.memory_interval))
 
     @lazy
     def feasible(self) -> Mask:
         """Whether the strategy can run."""
-        return np.asarray(self.infeasible_code == 0.0)
+        return mask(self.infeasible_code == 0.0)
 
     @lazy
     def watts_per_accelerator(self) -> Array | None:
@@ -185,7 +221,7 @@ class Estimates(Result):
         if limit is None or idle is None:
             return None
         parts = self.terms.parts()
-        return np.asarray(power.device_watts(parts, self.step_seconds, idle=idle, cap=limit))
+        return cast("Array", power.device_watts(parts, self.step_seconds, idle=idle, cap=limit))
 
     @lazy
     def facility_watts_per_accelerator(self) -> Array | None:
@@ -193,13 +229,14 @@ class Estimates(Result):
         if self.watts_per_accelerator is None:
             return None
         cluster = self.cluster
-        return np.asarray(
+        return cast(
+            "Array",
             power.facility_watts(
                 self.watts_per_accelerator,
                 host=cluster.host_watts,
                 network=cluster.network_watts,
                 pue=cluster.pue,
-            )
+            ),
         )
 
     @lazy
@@ -216,7 +253,7 @@ class Estimates(Result):
         if price is None:
             return None
         rate = self.tokens_per_second_per_accelerator
-        return np.asarray(cost.usd_per_token(price, rate)) * 1e6
+        return cast("Array", cost.usd_per_token(price, rate) * 1e6)
 
     def __getitem__(self, row: int) -> Estimate:
         from scalewise.step.result import estimate_row
@@ -231,7 +268,7 @@ def estimate(
     workload: Workload,
     strategy: Strategy,
     *,
-    stack: Stack | str | None = None,
+    stack: Software | Stack | str | None = None,
     convention: Convention = "causal",
     fit: float = STATED_FIT,
 ) -> Estimate: ...
@@ -244,7 +281,7 @@ def estimate(
     workload: Workload,
     strategy: Sequence[Strategy] | Strategies,
     *,
-    stack: Stack | str | None = None,
+    stack: Software | Stack | str | None = None,
     convention: Convention = "causal",
     fit: float = STATED_FIT,
 ) -> Estimates: ...
@@ -256,7 +293,7 @@ def estimate(
     workload: Workload,
     strategy: Strategy | Sequence[Strategy] | Strategies,
     *,
-    stack: Stack | str | None = None,
+    stack: Software | Stack | str | None = None,
     convention: Convention = "causal",
     fit: float = STATED_FIT,
 ) -> Estimate | Estimates:
@@ -278,25 +315,23 @@ def estimate(
 
     Raises:
         InputError: If a single strategy does not fit the cluster's size or the batch.
-        UnsupportedModelError: If the model has parts that are not modeled.
     """
-    check_supported(model)
     single = isinstance(strategy, Strategy)
     if isinstance(strategy, Strategy):
         strategy.check_mesh(cluster.accelerators)
         strategy.microbatches_of(workload)
         _check_splits(model, workload, strategy)
-        many = Strategies.of([strategy])
+        many = Strategies.one(strategy)
     else:
         many = strategy if isinstance(strategy, Strategies) else Strategies.of(strategy)
-    mode = many.compiled.flat[0]
-    stated = decode("compiled", float(mode)) if (many.compiled == mode).all() else None
+    mode = many.compiled.reshape(-1)[0]
+    stated = decode("compiled", float(mode)) if every(many.compiled == mode) else None
+    sharded = (many.sharding == encode("sharding", "zero3")) & (many.dp_shard > 1.0)
     software = choose_stack(
         stack,
         cluster,
-        fully_sharded=bool(
-            ((many.sharding == encode("sharding", "zero3")) & (many.dp_shard > 1.0)).all()
-        ),
+        fully_sharded=every(sharded),
+        frozen=workload.tuned.frozen,
         compiled=stated,
     )
     chip = load_chip(cluster.accelerator.architecture)
@@ -317,9 +352,80 @@ def estimate(
         case=case,
         step=step,
         terms=terms,
-        step_seconds=np.asarray(seconds),
+        step_seconds=cast("Array", seconds),
     )
     return result[0] if single else result
+
+
+def _check_experts(model: Model, s: Strategy) -> None:
+    """Refuse degrees of experts that do not divide what they split."""
+    moe = model.moe
+    if moe is None:
+        if s.ep > 1 or s.etp > 1:
+            name, degree = ("ep", s.ep) if s.ep > 1 else ("etp", s.etp)
+            raise InputError(
+                f"{name} = {degree} needs a mixture of experts, but {model.name} is dense",
+                hint=f"drop the {name} token",
+            )
+        return
+    stage = s.tp * s.cp * s.data_parallel
+    inside = s.tp * s.cp * s.dp_shard
+    for name, degree, whole, what in (
+        ("ep", s.ep, moe.experts, f"experts of {model.name}"),
+        ("etp", s.etp, moe.ffn, f"columns of an expert of {model.name}"),
+        ("ep x etp", s.ep * s.etp, stage, "ranks of a pipeline stage (tp x cp x dp)"),
+    ):
+        if whole % degree:
+            raise InputError(
+                f"{name} = {degree} does not divide the {whole:,} {what}",
+                hint=f"use a divisor of {whole:,}",
+            )
+    if s.sharding != "ddp" and inside % (s.ep * s.etp) and (s.ep * s.etp) % inside:
+        raise InputError(
+            f"ep x etp = {s.ep * s.etp} and the {inside} ranks of a sharding group (tp x cp x "
+            "dp_shard) do not divide each other",
+            hint="make one a multiple of the other",
+        )
+    if s.tp > 1 and not s.sequence_parallel:
+        raise InputError(
+            f"nosp: experts with tp = {s.tp} need sequence parallelism, which makes the tokens of "
+            "each rank distinct",
+            hint="drop the nosp token",
+        )
+
+
+def _check_tiles(model: Model, workload: Workload, s: Strategy) -> None:
+    """Refuse tiles of an MLP that is not there, or of less than a token."""
+    if s.mlp_tiles == 1:
+        return
+    if not model.dense_layers:
+        raise InputError(
+            f"mlp_tiles = {s.mlp_tiles} needs dense MLPs, but {model.name} has experts alone",
+            hint="drop the tilemlp token",
+        )
+    tokens = s.micro_batch * workload.seq_len // s.cp
+    if s.mlp_tiles > tokens:
+        raise InputError(
+            f"mlp_tiles = {s.mlp_tiles} is more than the {tokens:,} tokens of a micro-batch",
+            hint="use tilemlp8",
+        )
+
+
+def _check_offload(workload: Workload, s: Strategy) -> None:
+    """Refuse what cannot be offloaded."""
+    words = offloads_of(s.offload)
+    if "param" in words and s.sharding != "zero3":
+        raise InputError(
+            f"offparam needs fully sharded parameters, but the strategy is {s.sharding}",
+            hint=f"use fsdp{s.data_parallel}, or offopt alone",
+        )
+    matmuls = load_optimizer(workload.optimizer).matmuls if "opt" in words else "none"
+    if matmuls != "none":
+        raise InputError(
+            f"offopt does not support the optimizer {workload.optimizer}, whose products "
+            f"({matmuls}) are too slow on CPUs",
+            hint="use --optimizer adamw, or drop the offopt token",
+        )
 
 
 def _check_splits(model: Model, workload: Workload, strategy: Strategy) -> None:
@@ -335,11 +441,21 @@ def _check_splits(model: Model, workload: Workload, strategy: Strategy) -> None:
             f"cp = {strategy.cp} does not divide the sequence of {workload.seq_len} tokens",
             hint="use a divisor of the sequence length",
         )
-    if strategy.ep > 1 and model.moe is None:
+    if workload.batching == "bucketed" and strategy.cp > 1:
         raise InputError(
-            f"ep = {strategy.ep} needs a mixture of experts, but {model.name} is dense",
-            hint="drop the ep token",
+            f"cp = {strategy.cp} needs sequences of one length, but batching is bucketed",
+            hint="use --batching packed, or drop the cp token",
         )
+    _check_experts(model, strategy)
+    shards = strategy.dp_shard * strategy.cp
+    if strategy.backward_shard is not None and shards % strategy.backward_shard:
+        raise InputError(
+            f"backward_shard = {strategy.backward_shard} does not divide the {shards} ranks of a "
+            "sharding group (dp_shard x cp)",
+            hint="use hpz with a divisor of them, or drop the hpz token",
+        )
+    _check_tiles(model, workload, strategy)
+    _check_offload(workload, strategy)
     stage_layers(
         model,
         strategy.pp,

@@ -18,9 +18,23 @@ from scalewise.derivation import Derivation, Letter
 from scalewise.model import TRAIN_PER_FORWARD
 from scalewise.numeric import scalar
 from scalewise.physics.power import ACTIVITY
-from scalewise.step import block, context_parallel, kernels, layer, p2p, schedule, tensor_parallel
+from scalewise.precision import RECIPES
+from scalewise.step import (
+    block,
+    context_parallel,
+    derive_kernels,
+    derive_offload,
+    expert_parallel,
+    layer,
+    optimizer,
+    p2p,
+    schedule,
+    tensor_parallel,
+    tuning,
+)
 from scalewise.step.derive_memory import derive_memory
-from scalewise.step.layout import clock
+from scalewise.step.hardware import clock
+from scalewise.step.sequences import useful_span
 from scalewise.terms import TERMS
 
 if TYPE_CHECKING:
@@ -35,24 +49,10 @@ def explain(e: Estimate) -> list[Derivation]:
         e: The estimate.
     """
     o = e.origin
-    found = [_parameters(e), _flops(e), _rate(o)]
+    found = [_parameters(e), _flops(e), _rate(e, o)]
     found += [TERM_DERIVATIONS[key](o) for key, seconds in e.terms.items() if seconds]
     found += [_step(e), _throughput(e), _mfu(e), *derive_memory(o), *_power(e), *_cost(e)]
     return found
-
-
-def _optimizer(o: Origin) -> Derivation:
-    return Derivation(
-        key="optimizer",
-        label="optimizer",
-        formula="b * P / B",
-        letters=(
-            Letter("b", scalar(o.case.habits.optimizer_bytes), "bytes moved per parameter"),
-            Letter("P", scalar(o.step.optimizer_params), "parameters that one rank updates"),
-            o.memory,
-        ),
-        source=f"b: {o.software}",
-    )
 
 
 def _overhead(o: Origin) -> Derivation:
@@ -85,20 +85,26 @@ def _straggler(o: Origin) -> Derivation:
 
 
 TERM_DERIVATIONS: dict[str, Callable[[Origin], Derivation]] = {
-    "gemm": kernels.derive_gemm_term,
-    "attention": kernels.derive_attention,
-    "memory_bound": kernels.derive_memory_bound,
-    "head": kernels.derive_head,
-    "recompute": kernels.derive_recompute,
+    "gemm": derive_kernels.derive_gemm_term,
+    "attention": derive_kernels.derive_attention,
+    "experts": expert_parallel.derive_experts,
+    "routing": expert_parallel.derive_routing,
+    "adapters": tuning.derive,
+    "dequantize": tuning.derive_dequantize,
+    "memory_bound": derive_kernels.derive_memory_bound,
+    "head": derive_kernels.derive_head,
+    "recompute": derive_kernels.derive_recompute,
     "host": layer.derive_launches,
     "tensor_parallel": tensor_parallel.derive,
     "context_parallel": context_parallel.derive,
+    "expert_parallel": expert_parallel.derive,
     "dp_all_gather": block.derive_all_gather,
     "dp_grad_reduce": block.derive_reduce,
     "contention": block.derive_contention,
     "bubble": schedule.derive_bubble,
     "pp_p2p": p2p.derive,
-    "optimizer": _optimizer,
+    "offload": derive_offload.derive,
+    "optimizer": optimizer.derive,
     "overhead": _overhead,
     "straggler": _straggler,
 }
@@ -132,7 +138,7 @@ def _flops(e: Estimate) -> Derivation:
     letters: tuple[Letter, ...] = (Letter("N", float(m.active_parameters), "parameters"),)
     formula = "6 * N"
     if e.convention == "causal":
-        parts = m.forward_flops_parts(seq_len)
+        parts = m.forward_flops_parts(seq_len, useful_span(m, e.workload))
         named = {name: (value, name.replace("_", " ")) for name, value in parts.items() if value}
         forward = _sum("forward_flops", "FLOPs per token, forward", named, "FLOP")
         formula = "k * F"
@@ -149,28 +155,32 @@ def _flops(e: Estimate) -> Derivation:
             Letter("w", widths, "layers x widths of both attention products"),
             Letter("s", float(seq_len), "tokens per sequence"),
         )
-    return Derivation(
+    whole = Derivation(
         key="training_flops",
         label=f"FLOPs per token, convention {e.convention}",
         formula=formula,
         letters=letters,
         unit="FLOP",
     )
+    return tuning.derive_flops(e, whole) if e.workload.tuned.frozen else whole
 
 
-def _rate(o: Origin) -> Derivation:
+def _rate(e: Estimate, o: Origin) -> Derivation:
     left, gemm = clock(o.cluster, o.chip), o.stack.gemm
+    precision = e.strategy.precision or e.workload.precision
+    scaled = RECIPES[precision].rate_on(o.cluster.accelerator.peak_flops)
     peak = scalar(o.case.rates.peak)
-    sustained = scalar(o.case.rates.gemm) / (peak * left * gemm)
+    sustained = scalar(o.case.rates.gemm) / (peak * left * gemm * scaled)
     return Derivation(
         key="gemm_rate",
         label="sustained GEMM rate",
-        formula="R * e * g * f",
+        formula="R * e * g * f * s",
         letters=(
             Letter("R", peak, "dense peak, datasheet", "FLOP/s"),
             Letter("e", sustained, f"fraction that {o.chip.name} sustains"),
             Letter("g", gemm, f"factor of {o.software}"),
             Letter("f", left, "clock left by the power limit"),
+            Letter("s", scaled, f"rate with the scales of {precision} over one per tensor"),
         ),
         unit="FLOP/s",
         source=o.kernels,
@@ -183,13 +193,16 @@ def _step(e: Estimate) -> Derivation:
 
 
 def _throughput(e: Estimate) -> Derivation:
+    documents = e.workload.lengths is not None
+    useful = Letter("u", e.workload.useful_fraction, "tokens of documents over all of a sequence")
     return Derivation(
         key="tokens_per_second_per_accelerator",
         label="throughput per GPU",
-        formula="b * s / (T * g)",
+        formula="b * s * u / (T * g)" if documents else "b * s / (T * g)",
         letters=(
             Letter("b", float(e.workload.global_batch), "sequences per step"),
             Letter("s", float(e.workload.seq_len), "tokens per sequence"),
+            *([useful] if documents else []),
             Letter("T", e.step_seconds, "step time", "s"),
             Letter("g", float(e.cluster.accelerators), "GPUs"),
         ),
@@ -199,7 +212,7 @@ def _throughput(e: Estimate) -> Derivation:
 
 
 def _mfu(e: Estimate) -> Derivation:
-    flops = e.model.training_flops(e.workload.seq_len, e.convention)
+    flops = e.many.training_flops
     return Derivation(
         key="mfu",
         label=f"MFU, convention {e.convention}",

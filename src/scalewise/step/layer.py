@@ -1,4 +1,4 @@
-"""One layer on one rank: kernels, launches, tensor and context parallelism.
+"""One layer on one rank: kernels, launches, tensor, context and expert parallelism.
 
     layer = layer_times(case)
     layer.forward, layer.backward          # per micro-batch, before data parallelism
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Num, scalar, some
+from scalewise.numeric import Num, maximum, minimum, scalar, some, where
 from scalewise.physics.compute import derive_smooth_max, smooth_max
 from scalewise.physics.overlap import exposed_beside
-from scalewise.step import context_parallel, tensor_parallel
+from scalewise.step import context_parallel, expert_parallel, tensor_parallel, tuning
 from scalewise.step.case import Case
 from scalewise.step.groups import stages_cross_domains
 from scalewise.step.kernels import Kernels, layer_kernels
 from scalewise.step.recompute import repeated
-from scalewise.step.zero_bubble import derive_passes
+from scalewise.step.zero_bubble import WGRAD_LAUNCHES, derive_passes
 
 if TYPE_CHECKING:
     from scalewise.step.origin import Origin
@@ -47,6 +47,13 @@ class Layer:
     """Context-parallel communication, overlapped or not."""
     cp_exposed_forward: Num
     cp_exposed_backward: Num
+    ep_forward: Num
+    """All-to-all of experts, overlapped or not."""
+    ep_backward: Num
+    ep_fraction: Num
+    """Fraction of it that stays exposed."""
+    ep_exposed_forward: Num
+    ep_exposed_backward: Num
     free_forward: Num
     """Kernels that tensor-parallel communication can overlap with."""
     free_backward: Num
@@ -56,6 +63,8 @@ class Layer:
     host_forward: Num
     """Launches."""
     host_backward: Num
+    wgrad_launches: Num
+    """Fraction of the launches of backward that computes weight gradients."""
     forward: Num
     """The slower of device and host, with a rounded corner."""
     backward: Num
@@ -68,13 +77,19 @@ def host(case: Case) -> tuple[Num, Num]:
     """
     split, habits = case.split, case.habits
     total: Num = habits.host_layer_seconds
+    if case.has_experts:
+        sparse = split.middle_sparse
+        total = (1.0 - sparse) * total + sparse * expert_parallel.host_seconds(case)
     if some(habits.pipeline_host_seconds):
         crossing = split.pipelined & (split.tp > 1.0) & stages_cross_domains(split)
         extra = habits.pipeline_host_seconds * np.power(split.tp, 1.25)
-        total = total + np.where(crossing, extra, 0.0)
-    forward = HOST_FORWARD * total
+        total = total + where(crossing, extra, 0.0)
+    forward, backward = HOST_FORWARD * total, (1.0 - HOST_FORWARD) * total
+    if case.has_frozen:
+        more = tuning.launches(case)
+        forward, backward = forward + more[0], backward + more[1]
     again = repeated(case).launches * forward
-    return forward, (1.0 - HOST_FORWARD) * total + again
+    return forward, backward + again
 
 
 def layer_times(case: Case) -> Layer:
@@ -90,17 +105,27 @@ def layer_times(case: Case) -> Layer:
         # Attention that overlaps a ring of keys and values overlaps nothing else.
         ring = (split.cp > 1.0) & split.cp_ring
         again = repeated(case).attention * kernels.attention_forward
-        free_forward = free_forward - np.where(ring, kernels.attention_forward, 0.0)
-        free_backward = free_backward - np.where(ring, kernels.attention_backward + again, 0.0)
+        free_forward = free_forward - where(ring, kernels.attention_forward, 0.0)
+        free_backward = free_backward - where(ring, kernels.attention_backward + again, 0.0)
     if some(split.zero_bubble):
         # Collectives of dgrad cannot overlap with wgrads that are deferred.
-        dgrad = np.maximum(free_backward - np.minimum(kernels.wgrad, backward), 0.0)
-        free_backward = np.where(split.zero_bubble, dgrad, free_backward)
+        dgrad = maximum(free_backward - minimum(kernels.wgrad, backward), 0.0)
+        free_backward = where(split.zero_bubble, dgrad, free_backward)
     fraction = tensor_parallel.exposed_fraction(split, case.habits)
     tp_exposed_forward = exposed_beside(tp_forward, fraction, free_forward)
     tp_exposed_backward = exposed_beside(tp_backward, fraction, free_backward)
+    ep_forward, ep_backward = expert_parallel.layer_seconds(case)
+    ep_fraction: Num = case.zeros
+    ep_exposed_forward, ep_exposed_backward = ep_forward, ep_backward
     device_forward = forward + tp_exposed_forward + cp_forward
     device_backward = backward + tp_exposed_backward + cp_backward
+    if case.has_experts:
+        ep_fraction = expert_parallel.exposed_fraction(case)
+        beside = expert_parallel.BESIDE
+        ep_exposed_forward = exposed_beside(ep_forward, ep_fraction, beside * forward)
+        ep_exposed_backward = exposed_beside(ep_backward, ep_fraction, beside * backward)
+        device_forward = device_forward + ep_exposed_forward
+        device_backward = device_backward + ep_exposed_backward
     host_forward, host_backward = host(case)
     return Layer(
         kernels=kernels,
@@ -112,12 +137,18 @@ def layer_times(case: Case) -> Layer:
         cp_seconds=cp_seconds,
         cp_exposed_forward=cp_forward,
         cp_exposed_backward=cp_backward,
+        ep_forward=ep_forward,
+        ep_backward=ep_backward,
+        ep_fraction=ep_fraction,
+        ep_exposed_forward=ep_exposed_forward,
+        ep_exposed_backward=ep_exposed_backward,
         free_forward=free_forward,
         free_backward=free_backward,
         device_forward=device_forward,
         device_backward=device_backward,
         host_forward=host_forward,
         host_backward=host_backward,
+        wgrad_launches=tuning.wgrad_launches(case, WGRAD_LAUNCHES),
         forward=smooth_max(device_forward, host_forward),
         backward=smooth_max(device_backward, host_backward),
     )

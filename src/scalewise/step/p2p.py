@@ -11,10 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Mask, Num, scalar, some
+from scalewise.numeric import Mask, Num, mask, maximum, scalar, some, where
 from scalewise.physics.collectives import SOURCE, p2p_seconds
 from scalewise.step.case import Case, Split
 from scalewise.step.groups import stages_cross_domains
@@ -39,8 +37,8 @@ class Sends:
 
 
 def message_bytes(case: Case) -> Num:
-    """Return one activation or its gradient, 16 bits, bytes."""
-    return 2.0 * case.tokens * case.shape.hidden / case.split.sp
+    """Return one activation or its gradient, bytes."""
+    return case.rates.activation_bytes * case.tokens * case.shape.hidden / case.split.sp
 
 
 def message_seconds(case: Case) -> Num:
@@ -49,18 +47,18 @@ def message_seconds(case: Case) -> Num:
     if not some(split.pipelined):
         return case.zeros
     seconds = p2p_seconds(message_bytes(case), case.links, stages_cross_domains(split))
-    result: Num = np.where(split.pipelined, seconds, 0.0)
+    result: Num = where(split.pipelined, seconds, 0.0)
     return result
 
 
 def overlaps_p2p(split: Split) -> Mask:
     """Whether messages overlap other passes, except in warm-up and cool-down."""
-    return np.asarray((split.overlap_pp & split.interleaved) | split.zero_bubble)
+    return mask((split.overlap_pp & split.interleaved) | split.zero_bubble)
 
 
 def last_sends_less(split: Split) -> Mask:
     """Whether the last stage waits for fewer messages than the others: it has one neighbor."""
-    return np.asarray((split.pp > 2.0) & ~split.interleaved & ~overlaps_p2p(split))
+    return mask((split.pp > 2.0) & ~split.interleaved & ~overlaps_p2p(split))
 
 
 def sends(case: Case, on_last: Mask) -> Sends:
@@ -75,18 +73,18 @@ def sends(case: Case, on_last: Mask) -> Sends:
         return Sends(message=none, per_microbatch=none, seconds=none, exposed=none, waiting=none)
     message = message_seconds(case)
     few = (split.pp <= 2.0) | (on_last & last_sends_less(split))
-    per_microbatch = np.where(few, 2.0, 4.0)
+    per_microbatch = where(few, 2.0, 4.0)
     seconds = per_microbatch * split.chunks * split.num_microbatches * message
     own, overlapped = per_microbatch * message, overlaps_p2p(split)
     # Chunks that block pass their messages in rounds: nothing is left to wait for.
     filling = overlapped | ~split.interleaved
-    waiting = np.maximum(2.0 * (split.pp - 1.0) * message - own, 0.0)
+    waiting = maximum(2.0 * (split.pp - 1.0) * message - own, 0.0)
     return Sends(
         message=message,
         per_microbatch=per_microbatch,
         seconds=seconds,
-        exposed=np.where(overlapped, own, seconds),
-        waiting=np.where(filling, waiting, 0.0),
+        exposed=where(overlapped, own, seconds),
+        waiting=where(filling, waiting, 0.0),
     )
 
 

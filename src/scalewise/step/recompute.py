@@ -2,7 +2,7 @@
 
     again = repeated(case)
     again.gemm, again.attention          # fractions of a layer's forward, mean over the layers
-    kept_bytes(case, whole, core)        # of one layer and micro-batch
+    kept_bytes(case, whole, core, sparse)      # of one layer and micro-batch
 
 One description for time, FLOPs, communication and memory. Whole blocks repeat everything and keep
 their input. Attention alone repeats the attention core (Korthikanti et al., arXiv 2205.05198). "op"
@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
-from scalewise.numeric import Num, some
+from scalewise.numeric import Num, minimum, some, where
 from scalewise.physics import memory as physics
 from scalewise.step.case import Case
+from scalewise.step.expert_parallel import copies
 from scalewise.strategies import encode
 
 SELECTIVE, FULL, ATTENTION, OP = (
@@ -48,26 +47,46 @@ def repeated(case: Case) -> Repeated:
     gemm = memory = attention = launches = blocks
     kind = split.recompute
     if some((kind != 0.0) & (kind != FULL)):
-        policy = np.where(kind == SELECTIVE, habits.selective_share, 0.0)
+        policy = where(kind == SELECTIVE, habits.selective_share, 0.0)
         op = kind == OP
         gemm = blocks + policy
         if some(op):
             s = case.shape
-            half = physics.op_fraction(s.query, s.key_value, s.ffn, gated=s.gated)
-            gemm = gemm + np.where(op, half, 0.0)
+            half = physics.op_fraction(s.query, s.key_value, case.mlp, gated=s.gated)
+            if some(split.mlp_tiles > 1.0):
+                # Tiles repeat the MLP on their own.
+                all_ = 2.0 * (s.query + s.key_value) + (2.0 + s.gated) * case.mlp
+                half = half - where(
+                    split.mlp_tiles > 1.0, s.gated * (1.0 - split.middle_sparse) * s.ffn / all_, 0.0
+                )
+            gemm = gemm + where(op, half, 0.0)
         memory = blocks + policy + op
         attention = blocks + ((kind == SELECTIVE) | (kind == ATTENTION))
         launches = blocks + op
     return Repeated(gemm, memory, attention, blocks, launches)
 
 
-def kept_bytes(case: Case, whole: Num, core: Num) -> Num:
+def skipped_last(case: Case) -> Num:
+    """Return the fraction of layers whose last product is not repeated with its block.
+
+    Backward never needs its output. Tiles of an MLP run as a whole.
+    """
+    split = case.split
+    dense = 1.0 - split.middle_sparse if case.has_experts else 1.0
+    skipped = split.recompute_blocks * case.habits.recompute_skips_last * dense
+    if some(split.mlp_tiles > 1.0):
+        skipped = where(split.mlp_tiles > 1.0, 0.0, skipped)
+    return skipped
+
+
+def kept_bytes(case: Case, whole: Num, core: Num, sparse: Num) -> Num:
     """Return what one layer keeps per micro-batch, mean over the layers, bytes.
 
     Args:
         case: The step.
         whole: All activations of a layer.
         core: Those of them that the attention core alone needs: scores, where they are stored.
+        sparse: Fraction of the layers that have experts.
     """
     split = case.split
     kind, blocks = split.recompute, split.recompute_blocks
@@ -75,23 +94,34 @@ def kept_bytes(case: Case, whole: Num, core: Num) -> Num:
         return whole
     kept = (1.0 - blocks) * whole + blocks * block_input(case)
     if some(kind == ATTENTION):
-        kept = np.where(kind == ATTENTION, whole - core, kept)
+        kept = where(kind == ATTENTION, whole - core, kept)
     if some(kind == SELECTIVE):
-        kept = np.where(kind == SELECTIVE, case.habits.selective_memory * (whole - core), kept)
+        kept = where(kind == SELECTIVE, case.habits.selective_memory * (whole - core), kept)
     if some(kind == OP):
-        kept = np.where(kind == OP, np.minimum(op_bytes(case), whole), kept)
+        kept = where(kind == OP, minimum(op_bytes(case, sparse), whole), kept)
     return kept
 
 
 def block_input(case: Case) -> Num:
     """Return the input of a layer for one micro-batch, bytes."""
-    return 2.0 * case.tokens * case.shape.hidden / case.split.sp
+    return case.rates.activation_bytes * case.tokens * case.shape.hidden / case.split.sp
 
 
-def op_bytes(case: Case) -> Num:
-    """Return what "op" recompute keeps of a layer and micro-batch, bytes."""
+def op_bytes(case: Case, sparse: Num) -> Num:
+    """Return what "op" recompute keeps of a layer and micro-batch, bytes.
+
+    Tokens that experts received are kept, because the all-to-all is not repeated, and one of both
+    halves of their gated product.
+    """
     s, split = case.shape, case.split
     kept = physics.op_elements(
-        s.hidden, s.query, s.key_value, s.ffn, gated=s.gated, tp=split.tp, sp=split.sp
+        s.hidden, s.query, s.key_value, case.mlp_of(sparse), gated=s.gated, tp=split.tp, sp=split.sp
     )
-    return 2.0 * case.tokens * kept
+    if some(split.mlp_tiles > 1.0):
+        inside = (1.0 - sparse) * s.ffn / split.tp
+        kept = kept - where(split.mlp_tiles > 1.0, inside, 0.0)
+    elements = case.tokens * kept
+    if case.has_experts:
+        wide = s.hidden + case.sparse.expert_ffn / split.etp
+        elements = elements + sparse * copies(case) * wide
+    return case.rates.activation_bytes * elements

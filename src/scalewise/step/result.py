@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from scalewise.host import host_of
+from scalewise.offload import offloads_of
+from scalewise.precision import RECIPES
 from scalewise.ranges import Basis, knowledge_of, level_range, mixture_range
 from scalewise.results import Result
 from scalewise.step.feasibility import REASONS
 from scalewise.strategies import decode
 from scalewise.terms import EXPOSED, TERMS
+from scalewise.tuning import trained_parameters
 from scalewise.units import GIB
 
 if TYPE_CHECKING:
@@ -42,6 +46,8 @@ class Estimate(Result):
     workload: Workload
     strategy: Strategy
     stack: Stack
+    trained_parameters: int
+    """Parameters that a step updates: all, or those of adapters."""
     num_microbatches: int
     """Micro steps per optimizer step."""
     step_seconds: float
@@ -73,6 +79,10 @@ class Estimate(Result):
     memory_high: float
     memory_capacity: float
     """Bytes of one accelerator."""
+    host_memory_bytes: float
+    """Peak memory of one host that offload takes, bytes; 0 without offload."""
+    host_memory_capacity: float | None
+    """Memory of one host, bytes; None if unknown."""
     fit: float
     """Chance that the worst rank stays within it, 0 to 1."""
     infeasible: str | None
@@ -107,7 +117,7 @@ class Estimate(Result):
 
         many = self.many
         case, step = many.case, many.step
-        if len(many) > 1:
+        if many.strategies.shape != (1,):
             one = Strategies.of([self.strategy])
             case = lay_out(self.model, self.cluster, self.workload, one, self.stack, many.chip)
             step = compose(case)
@@ -189,6 +199,12 @@ class Estimate(Result):
             return None
         return self.workload.tokens / self.tokens_per_second / 86400.0
 
+    @property
+    def padding(self) -> float:
+        """FLOP/s spent on padding over peak; 0 where every token counts."""
+        values = np.asarray(self.many.padding).ravel()
+        return float(values[self.row if values.size > 1 else 0])
+
     def waterfall(self) -> dict[str, float]:
         """From the chip's peak to the achieved rate: shares of peak, each loss named.
 
@@ -198,6 +214,9 @@ class Estimate(Result):
         step, terms = self.step_seconds, self.terms
         useful = sum(terms[term.key] for term in TERMS.values() if term.useful)
         losses = {"kernel efficiency": useful / step - self.mfu}
+        if self.workload.lengths is not None:
+            padding = self.padding
+            losses = {"kernel efficiency": useful / step - self.mfu - padding, "padding": padding}
         losses |= {t.label: terms[t.key] / step for t in TERMS.values() if not t.useful}
         return {"peak": 1.0, **{k: -v for k, v in losses.items()}, "achieved": self.mfu}
 
@@ -224,6 +243,7 @@ class Estimate(Result):
         plain["contention_share"] = self.contention_share
         plain["communication_share"] = self.communication_share
         plain["waterfall"] = self.waterfall()
+        plain["useful_fraction"] = self.workload.useful_fraction
         plain["days"] = self.days
         return plain
 
@@ -239,47 +259,55 @@ def _plain_noun(name: str, noun: msgspec.Struct) -> object:
 
 def estimate_row(many: Estimates, row: int) -> Estimate:
     """Read one row of many estimates as plain numbers."""
-    step = float(many.step_seconds[row])
-    terms = {name: float(np.asarray(v)[row]) for name, v in many.terms.parts().items()}
-    comm_seconds = {name: float(getattr(many.comm_time, name)[row]) for name in EXPOSED}
+
+    def pick(values: Any) -> Any:
+        if isinstance(values, np.ndarray):
+            values = values[row]
+        return None if values is None else float(values)
+
+    terms = {name: pick(seconds) for name, seconds in many.terms.parts().items()}
     exposed = {group: sum(terms[t] for t in names) for group, names in EXPOSED.items()}
-    rate = float(many.tokens_per_second_per_accelerator[row])
-    memory = {name: float(np.asarray(v)[row]) for name, v in many.memory.parts().items()}
-    total = float(many.memory_bytes[row])
+    memory = {name: pick(part) for name, part in many.memory.parts().items()}
+    total = pick(many.memory_bytes)
     below, above = many.stack.memory_interval
-
-    def pick(values: Any) -> float | None:
-        return None if values is None else float(values[row])
-
     joules = pick(many.joules_per_token)
     price = many.cluster.usd_per_hour
-    capacity = float(many.case.rates.memory_bytes[row])
-    strategy = many.strategies[row]
+    capacity = pick(many.case.rates.memory_bytes)
+    on_host = pick(many.host_memory_bytes)
     return Estimate(
         model=many.model,
         cluster=many.cluster,
         workload=many.workload,
-        strategy=strategy,
+        strategy=many.strategies[row],
         stack=many.stack,
-        num_microbatches=int(many.case.split.num_microbatches[row]),
-        step_seconds=step,
+        trained_parameters=trained_parameters(many.model, many.workload.tuned),
+        num_microbatches=int(pick(many.case.split.num_microbatches)),
+        step_seconds=pick(many.step_seconds),
         terms=terms,
-        comm_seconds=comm_seconds,
+        comm_seconds={name: pick(getattr(many.comm_time, name)) for name in EXPOSED},
         exposed=exposed,
-        tokens_per_second=float(many.tokens_per_second[row]),
-        tokens_per_second_per_accelerator=rate,
+        tokens_per_second=pick(many.tokens_per_second),
+        tokens_per_second_per_accelerator=pick(many.tokens_per_second_per_accelerator),
         convention=many.convention,
-        tflops=float(many.tflops[row]),
-        mfu=float(many.mfu[row]),
-        hfu=float(many.hfu[row]),
-        peak_flops=float(many.case.rates.peak[row]),
+        tflops=pick(many.tflops),
+        mfu=pick(many.mfu),
+        hfu=pick(many.hfu),
+        peak_flops=pick(many.case.rates.peak),
         memory=memory,
         memory_bytes=total,
         memory_low=total * below,
         memory_high=total * above,
         memory_capacity=capacity,
-        fit=float(many.fit_chance[row]),
-        infeasible=_reason(int(many.infeasible_code[row]), memory, total, capacity),
+        host_memory_bytes=on_host,
+        host_memory_capacity=many.cluster.host_memory_bytes,
+        fit=pick(many.fit_chance),
+        infeasible=_reason(
+            int(pick(many.infeasible_code)),
+            memory,
+            total,
+            capacity,
+            (on_host, many.cluster.host_memory_bytes),
+        ),
         watts_per_accelerator=pick(many.watts_per_accelerator),
         facility_watts_per_accelerator=pick(many.facility_watts_per_accelerator),
         joules_per_token=joules,
@@ -288,17 +316,25 @@ def estimate_row(many: Estimates, row: int) -> Estimate:
         usd_per_million_tokens=pick(many.usd_per_million_tokens),
         provenance=_provenance(many),
         defaults=many.defaults,
-        warnings=_warnings(many),
+        warnings=_warnings(many, row),
         many=many,
         row=row,
     )
 
 
-def _reason(code: int, memory: dict[str, float], total: float, capacity: float) -> str | None:
+def _reason(
+    code: int,
+    memory: dict[str, float],
+    total: float,
+    capacity: float,
+    host: tuple[float, float | None],
+) -> str | None:
     """The sentence for a strategy that cannot run."""
     if code == 0:
         return None
     reason = REASONS[code]
+    if reason.startswith("host memory") and host[1] is not None:
+        return f"host memory: needs {host[0] / GIB:,.0f} of {host[1] / GIB:,.0f} GiB per host"
     if not reason.startswith("memory"):
         return reason
     largest = sorted(memory.items(), key=lambda item: -item[1])[:4]
@@ -325,22 +361,39 @@ def _provenance(many: Estimates) -> dict[str, str]:
         "collectives": "NCCL tuner model (v2.30.7 constants), fabric "
         f"{cluster.fabric.name}: {cluster.fabric.source}",
         "interval": _KNOWN[knowledge_of(stack, stated=not many.others)]
-        + ("" if chip.calibrated else ", and of an uncalibrated chip"),
+        + ("" if chip.calibrated else ", and of an uncalibrated chip")
+        + ("" if many.model.moe is None else ", and of experts with the stack's usual software"),
         "power": "activity model between idle and cap",
         "price": "catalog" if cluster.usd_per_hour is not None else "not known",
     }
 
 
-def _warnings(many: Estimates) -> tuple[str, ...]:
+def _warnings(many: Estimates, row: int) -> tuple[str, ...]:
     """Return the warnings."""
     found = list(many.cluster.assumed)
+    if words := offloads_of(many.strategies[row].offload):
+        host = host_of(many.cluster)
+        found += host.assumed
+        if "nvme" in words:
+            found += host.assumed_nvme
     if not many.chip.calibrated:
         name = many.cluster.accelerator.name
         found.append(f"{name} is uncalibrated: efficiencies are those of other chips")
+    precision = many.precision_of(row)
+    if (recipe := RECIPES[precision]).wide and recipe.family not in many.chip.gemm:
+        found.append(
+            f"no published run is in {precision}: GEMMs and attention are assumed to reach the "
+            "fractions of the peak that they reach in 16 bits"
+        )
     if many.stack.largest_run and many.cluster.accelerators > many.stack.largest_run:
         found.append(
             f"larger than any run behind stack {many.stack.name} ({many.stack.largest_run} "
             "GPUs): the interval is widened"
+        )
+    if many.workload.tuned.frozen:
+        found.append(
+            f"tuning {many.workload.tuning}: no run behind the constants trains adapters, so the "
+            "interval is that of full training"
         )
     stated = decode("compiled", float(np.ravel(many.strategies.compiled)[0]))
     if stated not in (None, many.stack.compiled):

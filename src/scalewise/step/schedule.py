@@ -11,10 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Num, scalar, some
+from scalewise.numeric import Num, maximum, minimum, scalar, some, where
 from scalewise.physics import pipeline as physics
 from scalewise.step import zero_bubble
 from scalewise.step.block import Block
@@ -27,6 +25,9 @@ if TYPE_CHECKING:
 
 HEAD_FORWARD = 1.0 / 3.0
 """Fraction of the LM head that belongs to forward: one GEMM of three."""
+
+HEAD_FORWARD_FROZEN = 1.0 / 2.0
+"""The same of a frozen one, which has no wgrad."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,37 +77,42 @@ def microbatch_latency(
         head: LM head and loss of one micro-batch, seconds.
     """
     pp, more = case.split.pp, case.shape.layers - case.split.pp
-    near, own_near = np.minimum(more, pp), np.minimum(stage.others, 1.0)
+    near, own_near = minimum(more, pp), minimum(stage.others, 1.0)
     # The first micro-batch waits for what is gathered once per step.
     often = case.habits.gathers(case.split)
     gather = traffic.all_gather / often
     roots = (traffic.root_all_gather + traffic.first_all_gather) / often
     # Reductions that hold up the next pass fill the cool-down like the wgrads before them.
-    held = np.where(case.split.zero_bubble & ~block.free, stage.tail, 0.0)
+    held = where(case.split.zero_bubble & ~block.free, stage.tail, 0.0)
+    forward: Num = HEAD_FORWARD
+    if case.has_frozen:
+        forward = where(case.tuned.frozen > 0.0, HEAD_FORWARD_FROZEN, HEAD_FORWARD)
     waits = case.split.shards_gradients & ~case.habits.reduces_each(case.split)
-    slower = (more - near - (stage.others - own_near)) * (block.path_inner - block.backward_alone)
-    slower = slower + (near - own_near) * (block.path_near - block.backward_alone)
+    if traffic.sync is not None:
+        waits = waits | case.habits.syncs_once(case.split)
+    slower = (more - near - (stage.others - own_near)) * (block.path_inner - block.path_unreduced)
+    slower = slower + (near - own_near) * (block.path_near - block.path_unreduced)
     return MicrobatchLatency(
         forward=more * block.first_forward
         + pp * (block.forward_alone + gather)
         + roots
-        + HEAD_FORWARD * head,
+        + forward * head,
         backward=(more - near) * block.path_inner
         + near * block.path_near
         + pp * block.path_last
-        + (1.0 - HEAD_FORWARD) * head,
+        + (1.0 - forward) * head,
         own_forward=stage.others * block.first_forward
         + stage.one * block.forward_alone
         + gather
         + stage.root_all_gather / often
-        + HEAD_FORWARD * stage.head,
+        + forward * stage.head,
         own_backward=(stage.others - own_near) * block.path_inner
         + own_near * block.path_near
         + stage.one * block.path_last
-        + (1.0 - HEAD_FORWARD) * stage.head,
+        + (1.0 - forward) * stage.head,
         wgrad=stage.others * block.wgrad + stage.one * block.wgrad_alone + held,
         head=stage.head,
-        once=np.where(waits & ~case.split.zero_bubble, np.maximum(slower, 0.0), 0.0),
+        once=where(waits & ~case.split.zero_bubble, maximum(slower, 0.0), 0.0),
         lead=stage.lead,
     )
 
@@ -166,20 +172,21 @@ def bubble_seconds(case: Case, latency: MicrobatchLatency, slowest: Num) -> Num:
         forward = latency.forward - latency.own_forward
         dgrad = latency.backward - latency.own_backward
         h1 = physics.bubble_zb_h1(forward, dgrad, latency.wgrad, pp, n, chunks)
-        bubble = np.where(split.zero_bubble, h1, bubble)
+        bubble = where(split.zero_bubble, h1, bubble)
         if some(split.zb_v):
-            turn = np.where(latency.head > 0.0, 0.5 * (latency.own + latency.head), 0.0)
+            turn = where(latency.head > 0.0, 0.5 * (latency.own + latency.head), 0.0)
             first = latency.total + 0.5 * latency.wgrad
             v = physics.bubble_zb_v(
                 forward, dgrad, latency.wgrad, latency.lead, first, turn, slowest, pp, n
             )
-            bubble = np.where(split.zb_v, v, bubble)
+            bubble = where(split.zb_v, v, bubble)
     if some(split.interleaved):
         few = physics.bubble_of_few(latency.total, pp, chunks, n)
-        bubble = bubble + np.where(split.zb_v, 0.0, few)
-        # The last micro-batch leaves the chunks one after the other.
-        bubble = bubble + (1.0 - 1.0 / chunks) * latency.once
-    result: Num = np.where(split.pipelined, bubble, 0.0)
+        bubble = bubble + where(split.zb_v, 0.0, few)
+        # The last micro-batch leaves the chunks one after the other; of few, `total` has that.
+        after = minimum(n - 1.0, pp - 1.0) / maximum(pp - 1.0, 1.0)
+        bubble = bubble + (1.0 - 1.0 / chunks) * after * latency.once
+    result: Num = where(split.pipelined, bubble, 0.0)
     return result
 
 
@@ -192,8 +199,8 @@ def passes_left(case: Case) -> Num:
     split = case.split
     if not some(split.interleaved):
         return 1.0
-    round_ = np.minimum(split.pp, split.num_microbatches)
-    more = np.where(split.pipelined, 1.0 - 1.0 / split.chunks, 0.0)
+    round_ = minimum(split.pp, split.num_microbatches)
+    more = where(split.pipelined, 1.0 - 1.0 / split.chunks, 0.0)
     result: Num = 1.0 + more * (round_ - 1.0)
     return result
 
@@ -241,7 +248,9 @@ def derive_bubble(o: Origin) -> Derivation:
         letters += [each for each in (total, stages, o.n, chunks) if each.name not in known]
     once = scalar(latency.once)
     if split.interleaved[0] and once > 0.0:
-        formula += " + (1 - 1 / v) * E"
+        formula += " + (1 - 1 / v) * min(n - 1, p - 1) / (p - 1) * E"
+        known = {letter.name for letter in letters}
+        letters += [each for each in (stages, o.n) if each.name not in known]
         letters.append(Letter("E", once, "reductions of the last micro-batch elsewhere", "s"))
     waiting = scalar(o.step.sends.waiting)
     if waiting > 0.0:

@@ -10,12 +10,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from scalewise.numeric import Mask, Num, lazy, some, squeeze_constant_axes
-from scalewise.step import data_parallel, p2p
+from scalewise.numeric import (
+    Mask,
+    Num,
+    lazy,
+    mask,
+    maximum,
+    minimum,
+    some,
+    squeeze_constant_axes,
+    where,
+)
+from scalewise.step import data_parallel, p2p, tuning
 from scalewise.step.block import Block
-from scalewise.step.case import Case
+from scalewise.step.case import Case, Split
 from scalewise.step.data_parallel import LayerTraffic
 
 
@@ -77,15 +85,15 @@ def slowest_stage(case: Case, block: Block, traffic: LayerTraffic, head: Num) ->
     """
     split = case.split
     both, alone = block.forward + block.backward, block.forward_alone + block.backward_alone
-    fullest = np.maximum(split.first_layers, split.middle_layers)
+    fullest = maximum(split.first_layers, split.middle_layers)
     lead = (split.last_layers - fullest) * both + head
     if some(split.pipelined):
         fewer = squeeze_constant_axes(p2p.last_sends_less(split))
-        lead = lead - np.where(fewer, 2.0 * p2p.message_seconds(case), 0.0)
-    on_last = squeeze_constant_axes(np.asarray(lead >= 0.0))
-    layers = np.where(on_last, split.last_layers, fullest)
-    one, others = np.minimum(layers, 1.0), np.maximum(layers - 1.0, 0.0)
-    own_head = np.where(on_last, head, 0.0)
+        lead = lead - where(fewer, 2.0 * p2p.message_seconds(case), 0.0)
+    on_last = squeeze_constant_axes(mask(lead >= 0.0))
+    layers = where(on_last, split.last_layers, fullest)
+    one, others = minimum(layers, 1.0), maximum(layers - 1.0, 0.0)
+    own_head = where(on_last, head, 0.0)
     gather, reduce = _roots(case, traffic, on_last)
     tail_layer, tail_root, slowed = data_parallel.exposed_last_reduce(
         case, traffic, layers, block.forward_alone, block.backward_alone, reduce, own_head
@@ -95,7 +103,7 @@ def slowest_stage(case: Case, block: Block, traffic: LayerTraffic, head: Num) ->
         one=one,
         others=others,
         on_last=on_last,
-        lead=np.where(on_last, lead, 0.0),
+        lead=where(on_last, lead, 0.0),
         head=own_head,
         root_all_gather=gather,
         root_reduce=reduce,
@@ -115,22 +123,49 @@ def _roots(case: Case, traffic: LayerTraffic, on_last: Mask) -> tuple[Num, Num]:
     if not some(split.shards_gradients) or not some(split.pipelined):
         return traffic.root_all_gather, traffic.root_reduce
     on_first = split.first_layers >= split.middle_layers
-    gather = np.where(on_first, traffic.first_all_gather, 0.0)
-    reduce = np.where(on_first, traffic.first_reduce, 0.0)
+    gather = where(on_first, traffic.first_all_gather, 0.0)
+    reduce = where(on_first, traffic.first_reduce, 0.0)
     return (
-        np.where(on_last, traffic.root_all_gather, gather),
-        np.where(on_last, traffic.root_reduce, reduce),
+        where(on_last, traffic.root_all_gather, gather),
+        where(on_last, traffic.root_reduce, reduce),
     )
 
 
 def max_params_per_rank(case: Case) -> Num:
-    """Parameters of the rank with most of them, before data parallelism shards them.
+    """Trained parameters of the rank with most of them, before data parallelism shards them.
 
     The largest stage, and one or both ends of a pipeline.
     """
-    shape, split = case.shape, case.split
-    layers = np.maximum(np.maximum(split.first_layers, split.middle_layers), split.last_layers)
-    both = shape.embedding_params + shape.head_params
-    end = np.maximum(shape.embedding_params, shape.head_params)
-    edge = np.where(split.pipelined, end, both)
-    return (layers * shape.layer_params + edge) / split.tp
+    layers = most_layers(case.split)
+    params = (layers * case.layer_params + end_params(case)) / case.split.tp
+    return tuning.trained_params(case, layers, params)
+
+
+def frozen_params_per_rank(case: Case) -> Num:
+    """Frozen parameters of that rank but experts; 0 where they are trained."""
+    params = (most_layers(case.split) * case.layer_params + end_params(case)) / case.split.tp
+    return case.tuned.frozen * params
+
+
+def max_roots_per_rank(case: Case) -> Num:
+    """Those of `max_params_per_rank` that no layer holds: embedding, LM head."""
+    return tuning.trained_only(case, end_params(case) / case.split.tp)
+
+
+def end_params(case: Case) -> Num:
+    """Parameters of one or both ends of a pipeline."""
+    shape = case.shape
+    end = maximum(shape.embedding_params, shape.head_params + shape.mtp_params)
+    return where(case.split.pipelined, end, shape.edge_params)
+
+
+def max_experts_per_rank(case: Case) -> Num:
+    """Trained parameters of routed experts of the rank with most of them, not yet sharded."""
+    if not case.has_experts:
+        return case.zeros
+    return tuning.trained_only(case, most_layers(case.split) * case.expert_params_mean)
+
+
+def most_layers(split: Split) -> Num:
+    """Layers of the largest stage."""
+    return maximum(maximum(split.first_layers, split.middle_layers), split.last_layers)

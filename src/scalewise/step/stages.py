@@ -51,6 +51,8 @@ def stage_layers(
         layer = model.layer_parameters
         head = model.vocab * model.hidden
         return _filled_by_flops(model.layers, stages, head / layer)
+    if model.mtp_layers:
+        return _before_mtp(model.layers, stages)
     return _even(model.layers, stages)
 
 
@@ -68,6 +70,16 @@ def _even(layers: int, stages: int) -> tuple[int, int, int]:
         return each, each, each - 1
     low, extra = divmod(layers, stages)
     return low, low + (1 if extra else 0), low
+
+
+def _before_mtp(layers: int, stages: int) -> tuple[int, int, int]:
+    """Full stages but for the last, which also has the multi-token prediction and both heads.
+
+    The layouts of Megatron-Bridge's recipes for DeepSeek-V3: four layers on each of 15 stages and
+    one on the last.
+    """
+    each = -(-layers // stages)
+    return each, each, max(layers - each * (stages - 1), 0)
 
 
 @lru_cache(maxsize=4096)

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Num, every, scalar, some
+from scalewise.numeric import Num, every, scalar, some, where
 from scalewise.physics.collectives import (
     all_gather_seconds,
     all_reduce_seconds,
@@ -20,6 +18,7 @@ from scalewise.physics.collectives import (
     derive_ring,
     reduce_scatter_seconds,
 )
+from scalewise.step import tuning
 from scalewise.step.case import Case, Habits, Split
 from scalewise.step.groups import tensor_group
 
@@ -29,19 +28,19 @@ if TYPE_CHECKING:
 
 def message_bytes(case: Case) -> Num:
     """Return the activations of a micro-batch that one collective moves, bytes."""
-    return 2.0 * case.tokens * case.shape.hidden
+    return case.rates.activation_bytes * case.tokens * case.shape.hidden
 
 
 def collective_seconds(case: Case) -> tuple[Num, Num, Num]:
     """Return one all-gather, reduce-scatter and all-reduce of a layer's activations, seconds."""
     split, links = case.split, case.links
     buffer, group = message_bytes(case), tensor_group(split)
-    none = np.zeros_like(buffer)
+    none = case.zeros
     gather: Num = none
     scatter: Num = none
     if some(split.sequence_parallel):
         gather = all_gather_seconds(buffer, group, links)
-        plain = every(np.asarray(links.scatter_factor) == 1.0)
+        plain = every(links.scatter_factor == 1.0)
         scatter = gather if plain else reduce_scatter_seconds(buffer, group, links)
     reduce: Num = none
     if not every(split.sequence_parallel):
@@ -57,15 +56,28 @@ def layer_seconds(case: Case) -> tuple[Num, Num]:
         return none, none
     gather, scatter, reduce = collective_seconds(case)
     both = 2.0 * gather + 2.0 * scatter
-    forward = np.where(split.sequence_parallel, both, 2.0 * reduce)
-    inputs = np.where(case.habits.keeps_sp_all_gather, 0.0, 2.0 * gather)
-    backward = np.where(split.sequence_parallel, both + inputs, 2.0 * reduce)
+    forward = where(split.sequence_parallel, both, 2.0 * reduce)
+    # What gradients of weights need.
+    again = 2.0 * tuning.column_inputs(case) * gather
+    inputs = where(case.habits.keeps_sp_all_gather, 0.0, again)
+    backward = where(split.sequence_parallel, both + inputs, 2.0 * reduce)
+    if case.has_experts:
+        forward, backward = halves(case) * forward, halves(case) * backward
     return forward, backward + split.recompute_blocks * forward
+
+
+def halves(case: Case) -> Num:
+    """Return the fraction of a layer's two halves that tensor parallelism splits.
+
+    Experts take the tokens of each rank as they are; only their shared experts are split.
+    """
+    alone: Num = where(case.sparse.shared_ffn > 0.0, 0.0, 1.0)
+    return 1.0 - 0.5 * case.split.middle_sparse * alone
 
 
 def exposed_fraction(split: Split, habits: Habits) -> Num:
     """Return the fraction of it that stays on the critical path in any case."""
-    result: Num = np.where(split.overlap_tp, 1.0 - habits.tp_overlap, 1.0)
+    result: Num = where(split.overlap_tp, 1.0 - habits.tp_overlap, 1.0)
     return result
 
 
@@ -84,19 +96,26 @@ def derive(o: Origin) -> Derivation:
             Letter("Rs", scatter.value, "one reduce-scatter", "s", scatter),
         )
         kept = bool(o.case.habits.keeps_sp_all_gather[0])
-        formulas = "2 * Ag + 2 * Rs", f"{2 if kept else 4} * Ag + 2 * Rs{repeats}"
+        count = 2.0 if kept else 2.0 + 2.0 * scalar(tuning.column_inputs(o.case))
+        formulas = "2 * Ag + 2 * Rs", f"{count:g} * Ag + 2 * Rs{repeats}"
     else:
         reduce = derive_all_reduce("all-reduce", bytes_, group, links)
         calls = (Letter("Ar", reduce.value, "one all-reduce", "s", reduce),)
         formulas = "2 * Ar", f"2 * Ar{repeats}"
+    forward_formula, backward_formula = formulas
+    if o.case.has_experts:
+        calls = (*calls, Letter("w", scalar(halves(o.case)), "fraction of halves that are split"))
+        forward_formula = f"w * ({forward_formula})"
+        own, tail = backward_formula.removesuffix(repeats), repeats
+        backward_formula = f"w * ({own}){tail}"
     forward = Derivation(
-        key="Cf", label="collectives of a layer, forward", formula=formulas[0], letters=calls
+        key="Cf", label="collectives of a layer, forward", formula=forward_formula, letters=calls
     )
     all_forward = Letter("Cf", forward.value, forward.label, "s", forward)
     backward = Derivation(
         key="Cb",
         label="collectives of a layer, backward",
-        formula=formulas[1],
+        formula=backward_formula,
         letters=(
             *calls,
             *((all_forward,) if blocks else ()),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalewise.numeric import Num
+from scalewise.numeric import Num, maximum
 from scalewise.step.breakdown import Breakdown
 from scalewise.step.case import Case
 from scalewise.step.compose import Step
@@ -27,6 +27,14 @@ class Terms(Breakdown):
     """GEMMs of the layers."""
     attention: Num
     """Attention kernels."""
+    experts: Num
+    """GEMMs of routed experts."""
+    routing: Num
+    """Router, permutation and activation of the tokens of experts."""
+    adapters: Num
+    """Low-rank adapters of a frozen model."""
+    dequantize: Num
+    """Making 16-bit matrices of a frozen model in 4 bits."""
     memory_bound: Num
     """Norms, activations, rotary, casts, gradient handling: bound by memory bandwidth."""
     head: Num
@@ -39,6 +47,8 @@ class Terms(Breakdown):
     """Exposed tensor-parallel communication."""
     context_parallel: Num
     """Exposed context-parallel communication."""
+    expert_parallel: Num
+    """Exposed all-to-all of experts."""
     dp_all_gather: Num
     """Exposed all-gathers of parameters (FSDP), the first of every micro-batch included."""
     dp_grad_reduce: Num
@@ -49,6 +59,8 @@ class Terms(Breakdown):
     """Idle in warm-up and cool-down of the pipeline."""
     pp_p2p: Num
     """Exposed P2P between pipeline stages."""
+    offload: Num
+    """Exposed copies to host memory or NVMe and back."""
     optimizer: Num
     """Optimizer update of the local shard."""
     overhead: Num
@@ -63,6 +75,7 @@ class CommTime:
 
     tensor_parallel: Num
     context_parallel: Num
+    expert_parallel: Num
     data_parallel: Num
     pipeline: Num
 
@@ -83,27 +96,38 @@ def step_terms(case: Case, step: Step) -> tuple[Terms, Num]:
     reduces = block.exposed_backward * block.reduce_fraction
     launches = block.forward_alone - layer.device_forward
     launches = launches + (block.backward_alone - layer.device_backward)
+    adapters: Num = case.zeros
+    dequantize: Num = case.zeros
+    if kernels.tuning is not None:
+        adapters = every * (kernels.tuning.forward + kernels.tuning.backward)
+        dequantize = every * (2.0 * kernels.tuning.dequantize)
     busy = Terms(
         gemm=every * (kernels.gemm_forward + kernels.gemm_backward),
         attention=every * (kernels.attention_forward + kernels.attention_backward),
+        experts=every * (kernels.experts_forward + kernels.experts_backward),
+        routing=every * (kernels.routing_forward + kernels.routing_backward),
+        adapters=adapters,
+        dequantize=dequantize,
         memory_bound=every * memory,
         head=n * stage.head,
         recompute=every * kernels.recompute,
         host=every * launches,
         tensor_parallel=every * (layer.tp_exposed_forward + layer.tp_exposed_backward),
         context_parallel=every * (layer.cp_exposed_forward + layer.cp_exposed_backward),
+        expert_parallel=every * (layer.ep_exposed_forward + layer.ep_exposed_backward),
         dp_all_gather=overlapped * gathers + n * ends,
         dp_grad_reduce=overlapped * reduces + n * stage.tail + step.once.exposed,
         contention=overlapped * (block.slowed_forward + block.slowed_backward)
         + n * stage.tail_slowed,
         bubble=step.pipeline.bubble + step.sends.waiting,
         pp_p2p=step.sends.exposed,
-        optimizer=case.habits.optimizer_bytes * step.optimizer_params / case.rates.memory,
+        offload=step.offload.seconds,
+        optimizer=step.update.seconds,
         overhead=case.habits.overhead_seconds,
         straggler=0.0,
     )
     seconds = busy.total
-    doublings = np.log2(np.maximum(case.split.domains, 1.0))
+    doublings = np.log2(maximum(case.split.domains, 1.0))
     straggler = seconds * (case.habits.straggler * doublings)
     return Terms(**{**busy.parts(), "straggler": straggler}), seconds + straggler
 
@@ -118,6 +142,7 @@ def comm_time(case: Case, step: Step) -> CommTime:
     return CommTime(
         tensor_parallel=every * (layer.tp_forward + layer.tp_backward),
         context_parallel=every * layer.cp_seconds,
+        expert_parallel=every * (layer.ep_forward + layer.ep_backward),
         data_parallel=beside + n * ends + step.once.seconds,
         pipeline=step.sends.seconds,
     )

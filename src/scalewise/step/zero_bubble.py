@@ -10,10 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Mask, Num, scalar, some
+from scalewise.numeric import Mask, Num, mask, maximum, minimum, scalar, some, where
 from scalewise.physics.compute import derive_smooth_max, smooth_max
 from scalewise.physics.overlap import derive_overlap
 from scalewise.step.case import Case
@@ -53,8 +51,8 @@ class SplitBackward:
 
 def passes(layer: Layer) -> tuple[Num, Num]:
     """Return a layer's backward as dgrad and wgrad, each the slower of kernels and launches."""
-    kernels = np.minimum(layer.kernels.wgrad, layer.device_backward)
-    launches = WGRAD_LAUNCHES * layer.host_backward
+    kernels = minimum(layer.kernels.wgrad, layer.device_backward)
+    launches = layer.wgrad_launches * layer.host_backward
     dgrad = smooth_max(layer.device_backward - kernels, layer.host_backward - launches)
     wgrad: Num = smooth_max(kernels, launches)
     return dgrad, wgrad
@@ -63,7 +61,8 @@ def passes(layer: Layer) -> tuple[Num, Num]:
 def derive_passes(layer: Layer) -> Derivation:
     """Return how backward comes about where it is split into dgrad and wgrad; one row."""
     device, host = scalar(layer.device_backward), scalar(layer.host_backward)
-    kernels, launches = min(scalar(layer.kernels.wgrad), device), WGRAD_LAUNCHES * host
+    kernels = min(scalar(layer.kernels.wgrad), device)
+    launches = scalar(layer.wgrad_launches) * host
     dgrad = derive_smooth_max("D", "dgrad of a layer", device - kernels, host - launches)
     wgrad = derive_smooth_max("W", "wgrad of a layer", kernels, launches)
     return Derivation(
@@ -93,24 +92,24 @@ def split_backward(case: Case, layer: Layer, traffic: LayerTraffic) -> SplitBack
     wgrad = wgrad_alone + often * (wgrad_slowed + reduces)
     slowed, reduces = dgrad_slowed + often * wgrad_slowed, often * reduces
     exposed = gathers + reduces
-    free = (np.asarray(traffic.all_gather) <= 0.0) & case.habits.reduces_each(case.split)
+    free = mask(traffic.all_gather <= 0.0) & case.habits.reduces_each(case.split)
     if some(free):
         alone = layer.forward + dgrad_alone + wgrad_alone
         all_slowed, left = overlapped(case, alone, traffic.reduce, none)
-        slowed = np.where(free, all_slowed, slowed)
-        exposed = np.where(free, left, exposed)
-        reduces = np.where(free, left, reduces)
+        slowed = where(free, all_slowed, slowed)
+        exposed = where(free, left, exposed)
+        reduces = where(free, left, reduces)
         # All passes are slowed alike, but for those before the first reduction.
         slower = 1.0 + (1.0 - 1.0 / n) * all_slowed / alone
-        dgrad = np.where(free, slower * dgrad_alone, dgrad)
+        dgrad = where(free, slower * dgrad_alone, dgrad)
     return SplitBackward(
         dgrad=dgrad,
         dgrad_alone=dgrad_alone,
-        wgrad=np.where(free, wgrad_alone, wgrad),
+        wgrad=where(free, wgrad_alone, wgrad),
         wgrad_alone=wgrad_alone,
         slowed=slowed,
         exposed=exposed,
-        reduce_fraction=reduces / np.maximum(exposed, 1e-30),
+        reduce_fraction=reduces / maximum(exposed, 1e-30),
         free=free,
     )
 
@@ -132,13 +131,13 @@ def trailing_reduce_seconds(
         free: Whether no all-gather waits behind reductions.
     """
     split, n = case.split, case.split.num_microbatches
-    deferred = np.minimum(n, split.pp)
+    deferred = minimum(n, split.pp)
     both = latency.own_forward + latency.own_backward
     first = latency.forward + latency.own_backward
     v = first + 0.5 * deferred * both + n * reduce
     h1 = first + (n - 1.0) * both + (n - deferred) * latency.wgrad + deferred * reduce
-    late = np.maximum(np.where(split.zb_v, v, h1) - seconds, 0.0)
-    result: Num = np.where(free & split.overlap_dp & split.shards_gradients, late, 0.0)
+    late = maximum(where(split.zb_v, v, h1) - seconds, 0.0)
+    result: Num = where(free & split.overlap_dp & split.shards_gradients, late, 0.0)
     return result
 
 
