@@ -74,7 +74,7 @@ class TestHeadline:
         found = result.accuracy()
         assert (found.complete, found.predicted, found.infeasible) == (4, 3, 1)
         assert found.refused == {"layers is not stated": 1}
-        assert found.unsupported == {"incomplete": 1, "not dense": 1}
+        assert found.unsupported == {"incomplete": 1, "of another architecture": 1}
         assert found.degraded == {"me": (1, 9.0, 9.0)}
         assert found.methods["shipped constants"].count == 1
 

@@ -209,6 +209,13 @@ class TestLayout:
         owners = {owner for scope, owner, _ in lay_out(foundry).keys if scope == "stack"}
         assert owners == {"llm-foundry"}
 
+    def test_stacks_share_single_constants(self, good):
+        table = RunTable.of([run for run in good if run.source == "torchtitan"])
+        assert {stack.name for stack in table.stacks} == {"pytorch", "pytorch-compiled"}
+        owners = {name: {key[1] for key in lay_out(table).keys if key[2] == name}
+                  for name in ("contention", "gemm")}  # fmt: skip
+        assert owners == {"contention": {"pytorch"}, "gemm": {"pytorch", "pytorch-compiled"}}
+
     def test_one_board_sees_no_fabric(self, foundry):
         column = lay_out(foundry).columns["congestion"]
         single = np.array([plan.cluster.nodes == 1 for plan in foundry.plans])

@@ -79,5 +79,5 @@ def test_what_cannot_be_compared_is_said(catalog):
     assert WHERE.accelerator is None
     with pytest.raises(InputError, match="Paper CPU is not in the catalog"):
         compare(records)
-    with pytest.raises(InputError, match="measured in fp32, which estimates of h100-sxm-80gb"):
-        compare(records, load_cluster("dgx-h100"))
+    with pytest.raises(InputError, match="precision fp32 is not supported: tpu-v5p"):
+        compare(records, load_cluster("gcp-tpu-v5p"))

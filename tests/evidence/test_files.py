@@ -1,22 +1,28 @@
 """What a calibration writes can be read again, by people too."""
 
 import tomllib
+from types import SimpleNamespace
 
 import msgspec
+import numpy as np
 import pytest
 
 from scalewise.catalog import load_fabric
 from scalewise.chip import Calibration, load_chip
 from scalewise.cluster import Fabric
 from scalewise.evidence.calibrate import Calibrator
+from scalewise.evidence.expert_fit import PRIORS, ExpertFit
 from scalewise.evidence.files import (
     fitted_chip,
+    fitted_experts,
     fitted_stack,
     round_to,
     struct_toml,
     toml_value,
+    write_experts,
 )
 from scalewise.evidence.memory_fit import MemoryFit
+from scalewise.experts import load_experts
 from scalewise.stack import load_stack
 
 STACK = msgspec.structs.replace(
@@ -147,6 +153,15 @@ class TestFittedStack:
         assert stack.memory_interval == (0.81, 1.08)
         assert stack.undetermined == ("straggler",)
 
+    def test_shared_constants_stand_in_one_file(self, fit):
+        fit.values_["stack", "pytorch", "contention"] = 0.123456
+        stack, _ = fitted_stack(load_stack("pytorch-compiled"), fit, MemoryFit(), fitted_on="-")
+        assert (stack.base, stack.shares) == ("pytorch", ("contention", "straggler"))
+        assert stack.contention == 0.12346
+        text = struct_toml(stack, {}, elsewhere=stack.shares)
+        assert "\ncontention =" not in text
+        assert "\nmemory_traffic =" in text
+
     def test_facts_stay(self, made):
         shipped = load_stack("megatron")
         assert made[0].frameworks == shipped.frameworks
@@ -162,9 +177,40 @@ class TestFittedStack:
 
 def test_narrow_shares_are_relative_to_the_wide_one(fit):
     links = {("chip", "hopper", "link_efficiency"): 0.81234}
-    chip, notes = fitted_chip("hopper", fit, "a test", links)
+    chip, notes = fitted_chip("hopper", fit, "a test", links, {"bf16": 10, "fp8": 9})
+    assert (chip.knows("bf16"), chip.knows("fp8"), chip.knows("fp4")) == (True, False, False)
+    assert load_chip("never-seen").knows("bf16") is False
     assert chip.gemm["bf16"] == 0.7
     assert chip.gemm["fp8"] == pytest.approx(0.63)
     assert chip.link_efficiency == 0.812
     assert chip.attention == load_chip("hopper").attention
     assert notes["gemm.bf16"] == "  # Fitted (x/: 1.05)."
+
+
+class TestExperts:
+    @pytest.fixture
+    def fit(self):
+        known = load_experts("megatron")
+        changed = msgspec.structs.replace(known, overlap=1.0, nccl=0.123456789)
+        runs = [SimpleNamespace(source=name) for name in ("b", "a", "a")]
+        return ExpertFit(
+            constants=changed,
+            spread={name: 1.7 if name == "static_host" else 1.02 for name in PRIORS},
+            rows=SimpleNamespace(table=SimpleNamespace(runs=runs)),
+            errors=np.array([0.1, -0.2, 0.3]),
+        )
+
+    def test_constants_and_remarks(self, fit):
+        constants, notes = fitted_experts(fit)
+        assert constants.nccl == 0.12346
+        assert constants.fitted_on == "3 published runs of a, b; median error 20.0 % in sample"
+        assert constants.undetermined == ("static_host", "overlap")
+        assert notes["nccl"] == " Fitted (x/: 1.02)."
+        assert notes["static_host"] == " Prior: the runs hardly determine it (x/: 1.70)."
+        assert notes["overlap"] == " Fitted, on its bound."
+
+    def test_file(self, fit, tmp_path):
+        path = write_experts(fit, tmp_path)
+        assert path == tmp_path / "experts" / "megatron.toml"
+        assert load_experts(str(path)).nccl == 0.12346
+        assert "preprocessing included.\n# Fitted (x/: 1.02).\nnccl = 0.12346\n" in path.read_text()

@@ -33,6 +33,8 @@ class TestLeaveOneSourceOut:
         assert asked == ["dgxc-v25.04", "dgxc-v25.04.01", "llm-foundry"]
         assert np.all(np.isfinite(out.predicted))
         assert len(out.predicted) == len(table)
+        # Healthy or not was settled before: intervals are fitted on all rows of the table.
+        assert [row.id for row in out.rows] == [run.id for run in table.runs]
 
     def test_known_is_whether_other_sources_have_enough_runs_of_the_stack(self, out, table):
         sources = [run.source for run in table.runs]

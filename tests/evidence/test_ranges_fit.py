@@ -1,5 +1,8 @@
 """Effects behind intervals: found again from made-up residuals, and intervals that hold 80%."""
 
+from dataclasses import replace
+
+import msgspec
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ from scalewise.evidence.ranges_fit import (
     ResidualRow,
     coverage,
     fit_effects,
+    fit_expert_effects,
     sweep_pairs,
     thinned,
 )
@@ -82,9 +86,32 @@ def test_sweeps_do_not_dominate(rows):
     assert thinned(many)[-1] is many[-1]
 
 
-def test_degraded_rows_are_left_out(rows):
-    from dataclasses import replace
+class TestExperts:
+    def rows(self, spread, experts, count=400):
+        draw = np.random.default_rng(5)
+        found = made_up(sources=10, rows=count // 10, source=0.0, noise=0.0)
+        return [
+            replace(
+                row,
+                basis=replace(row.basis, experts=experts),
+                measured=1000.0 * float(np.exp(draw.normal(0.0, spread))),
+            )
+            for row in found
+        ]
 
-    slow = [replace(row, measured=row.measured / 10.0, degraded=True) for row in rows[:5]]
-    assert coverage([*slow, *rows[5:]]).levels["source-0"][0] == 25
-    assert len(thinned([*slow, *rows[5:]])) == len(rows) - 5
+    def test_intervals_hold_80_percent(self, effects):
+        stated, usual = self.rows(0.3, "stated"), self.rows(0.5, "usual")
+        found = fit_expert_effects(effects, stated, usual)
+        assert coverage(stated, found).level == pytest.approx(0.8, abs=0.02)
+        assert coverage(usual, found).level == pytest.approx(0.8, abs=0.02)
+        # What the effects of dense models leave of 0.3, and what that leaves of 0.5.
+        assert 0.2 < found.experts < 0.3
+        assert found.recipe == pytest.approx(0.4, abs=0.05)
+
+    def test_all_else_stays(self, effects):
+        found = fit_expert_effects(effects, self.rows(0.3, "stated"), self.rows(0.5, "usual"))
+        assert msgspec.structs.replace(found, experts=0.0, recipe=0.0) == effects
+
+    def test_residuals_inside_need_no_effect(self, effects):
+        rows = self.rows(0.01, "stated")
+        assert fit_expert_effects(effects, rows, rows).experts < 1e-6

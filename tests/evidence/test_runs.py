@@ -246,8 +246,27 @@ class TestStrategy:
         assert self.chosen(notes="MP-mode PURE")[0].reduce_precision == "bf16"
         assert self.chosen(notes="MP-mode DEFAULT")[0].reduce_precision is None
 
+    def test_what_the_notes_say_of_eight_bits(self):
+        strategy, _ = self.chosen(notes="float8 tensorwise via torchao; float8 all-gather")
+        assert (strategy.gather_precision, strategy.attention_precision) == ("fp8", None)
+        strategy, _ = self.chosen(notes="fp8 attention")
+        assert (strategy.gather_precision, strategy.attention_precision) == (None, "fp8")
+
 
 class TestPlan:
+    @pytest.mark.parametrize(
+        ("stated", "notes", "precision"),
+        [
+            ("fp8", "", "fp8"),
+            ("fp8", "fp8 tensorwise; vanilla TP", "fp8"),
+            ("fp8", "calls its rowwise fp8 TP figures low; fp8 rowwise; async TP", "fp8row"),
+            ("fp8", "float8 blockwise", "fp8block"),
+            ("bf16", "slower than fp8 rowwise", "bf16"),
+        ],
+    )
+    def test_scales_of_the_notes(self, stated, notes, precision):
+        assert row(precision=stated, notes=notes).plan().workload.precision == precision
+
     def test_a_complete_row_chooses_nothing(self):
         plan = row().plan()
         assert plan.defaults == ()
@@ -328,9 +347,10 @@ class TestVerdicts:
 
     def test_mixtures_of_experts(self):
         verdict = judge(row(experts="8", experts_per_token="2", model="my-moe"))
-        assert verdict.status == "unsupported"
-        assert not verdict.dense
-        assert verdict.reason.startswith("my-moe is a mixture of experts")
+        assert (verdict.status, verdict.dense, verdict.experts) == ("ok", False, True)
+        assert "balanced routing (not stated)" in verdict.defaults
+        # Software that no recipe states is taken as usual for the stack.
+        assert verdict.basis.experts == "usual"
 
     def test_without_a_micro_batch_it_is_predicted(self):
         verdict = judge(row(micro_batch=""))

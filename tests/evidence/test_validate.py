@@ -1,6 +1,7 @@
 """Verdicts and summaries: by hand on made-up rows, and as a guard on the shipped table."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from scalewise.evidence.left_out_table import LeftOutRow
 from scalewise.evidence.runs import read_runs
 from scalewise.evidence.validate import Validation, summarize, validate
+from scalewise.ranges import level_range
 from verdicts import verdict
 
 
@@ -149,10 +151,30 @@ class TestShippedRows:
         assert row.memory_gb_measured == 36.7
         assert row.memory_gb_predicted == pytest.approx(36.7, rel=0.15)
 
-    def test_mixtures_are_unsupported_with_the_reason(self, rows):
+    def test_mixtures_are_judged_apart(self, shipped, rows):
         row = rows["tr-deepseek-v3-tpu7x-128c-s4096-bf16"]
-        assert (row.status, row.dense, row.error) == ("unsupported", False, None)
-        assert "mixture of experts" in row.reason
+        # Layer inputs are on the host, so its memory does not count against it.
+        assert (row.status, row.dense, row.experts) == ("ok", False, True)
+        assert row.error == pytest.approx(0.107, abs=0.01)
+        assert row.sound
+        assert not row.judged
+        assert row not in shipped.complete()
+
+    def test_stated_software_of_experts_narrows_the_interval(self, rows):
+        row = rows["dgxc-v250505-deepseek-v3-h100-1024-bf16-g8192"]
+        assert row.basis.experts == "stated"
+        usual = level_range(replace(row.basis, experts="usual"))
+        stated = row.high / row.predicted_tokens_per_second
+        assert 1.1 < stated < usual[1] - 0.05
+        assert rows["mpt-7b-h10080gbx8-s2048-mb6-ga1"].basis.experts == "none"
+
+    def test_other_layers_are_unsupported_with_the_reason(self, runs, rows):
+        hybrid = [n for n, run in runs.items() if run.text("attention") == "hybrid-mamba"]
+        assert len(hybrid) == 31
+        for name in hybrid:
+            row = rows[name]
+            assert (row.status, row.dense, row.experts) == ("unsupported", False, False)
+        assert rows[hybrid[0]].reason == "layers is not stated"
 
     def test_a_refusal_has_a_reason_and_a_prediction_has_none(self, shipped):
         for row in shipped.rows:

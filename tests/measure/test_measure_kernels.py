@@ -3,6 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
+from measure_jobs import MOE
 from scalewise.cli.main import cli
 from scalewise.errors import InputError
 from scalewise.measure.kernel_plan import KernelPlan, join_plans, plan_kernels
@@ -42,6 +43,23 @@ def test_tensor_parallelism_divides_widths():
     assert (split.elementwise[0].ffn, split.elementwise[0].query) == (384, 128)
     with pytest.raises(InputError, match="tp = 3 does not divide"):
         plan(strategy="tp3")
+
+
+def test_experts_are_grouped_products_of_balanced_rows():
+    # moe: hidden 64, 8 experts of 32, 2 per token, a shared one of 32, ffn 128; 4 x 32 tokens.
+    split = parse_strategy("ep2-mb4")
+    planned = plan_kernels(MOE, split, seq_len=32, dtype="fp32").gemms
+    roles = {(g.groups, g.m, g.n, g.k): g.role for g in planned}
+    # 128 tokens x 2 of 2 ranks, over 8 experts, of which the rank has 4.
+    assert roles[4, 64, 32, 64] == "expert w1 and w3 forward"
+    assert roles[4, 64, 64, 32] == "expert w1 and w3 input"
+    assert roles[4, 32, 64, 64] == "expert w1 and w3 weight"
+    assert roles[1, 128, 8, 64] == "router forward"
+    assert roles[1, 128, 128, 64] == "w1 and w3 forward"
+    both = join_plans([plan(), plan_kernels(MOE, split, seq_len=32, dtype="fp32")])
+    assert sum(g.groups > 1 for g in both.gemms) == 3
+    with pytest.raises(InputError, match="ep = 3 and etp = 1 do not divide the 8 experts of 32"):
+        plan_kernels(MOE, parse_strategy("ep3"), seq_len=32, dtype="fp32")
 
 
 def test_plans_join_without_repeats():

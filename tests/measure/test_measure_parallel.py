@@ -8,9 +8,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra `measure`")
 
 import torch.distributed as dist
+from torch.distributed.tensor import Shard
 
-from measure_jobs import SMALL, job
-from scalewise.measure.data_parallel import kind_of
+from measure_jobs import MOE, SMALL, job
+from scalewise.measure.data_parallel import kind_of, sharded_dim
 from scalewise.measure.machine import environment
 from scalewise.measure.parallel import build
 from scalewise.measure.pipeline import stages_of
@@ -84,6 +85,29 @@ def test_steps_add_up_to_the_run():
 )
 def test_each_strategy_has_its_wrapper(strategy, precision, kind):
     assert kind_of(job(strategy, precision=precision)) == kind
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind"),
+    [
+        ("ddp2-mb4", "ddp"),
+        ("ddp2-ep2-mb4", "replicate"),
+        ("fsdp2-ep2-mb4", "fully_shard"),
+        ("tp2-mb8", "fully_shard"),
+        ("ddp1-tp2-mb8", "replicate"),
+        ("tp2-ep2-mb8", "none"),
+    ],
+)
+def test_experts_need_a_wrapper_wherever_ranks_have_copies_of_them(strategy, kind):
+    assert kind_of(job(strategy, model=MOE)) == kind
+
+
+def test_few_experts_are_sharded_by_their_width():
+    """Two experts over four ranks would be padded to four."""
+    assert sharded_dim(torch.nn.Parameter(torch.empty(2, 32, 64)), 4) == Shard(1)
+    assert sharded_dim(torch.nn.Parameter(torch.empty(8, 32, 64)), 4) is None
+    assert sharded_dim(torch.nn.Parameter(torch.empty(2, 30, 64)), 4) is None
+    assert sharded_dim(torch.nn.Parameter(torch.empty(2, 32)), 4) is None
 
 
 def test_stages_of_a_rank():

@@ -1,8 +1,9 @@
 import pytest
 
-from measure_jobs import SMALL, record
+from measure_jobs import MOE, SMALL, job, record
 from scalewise.evidence.measured import columns, run_rows, runs_of, write_csv
 from scalewise.evidence.runs import read_runs
+from scalewise.records.job import inputs_of
 from scalewise.records.metrics import Spread, by_job, peak_of, quantile, recomputed_flops, summarize
 
 # 3 x (2 x (qkv 4 x 8192 + out 4 x 4096 + mlp 4 x 24576 + head 16384) + attention 2 x 4 x 128 x 16)
@@ -77,8 +78,28 @@ def test_recompute_counts_for_the_hardware_alone():
     assert recomputed_flops(SMALL, 32, "full") == full
     assert recomputed_flops(SMALL, 32, "1of2") == full / 2
     assert recomputed_flops(SMALL, 32, "attention") == 16_384
+    # Four layers of attention; one MLP; three routers, pairs of experts and shared experts. Not
+    # repeated: the down projections of the MLP and of the shared experts.
+    parts = 2 * 4 * 12_288 + 16_384 + 2 * 24_576 + 3 * 2 * (512 + 2 * 6_144 + 6_144)
+    assert recomputed_flops(MOE, 32, "full") == parts - 2 * 8_192 - 3 * 2 * 2_048
     summary = summarize([record("fsdp2-mb4-acfull")])
     assert summary.hfu / summary.mfu == pytest.approx((FLOPS + full) / FLOPS)
+
+
+def test_experts_are_in_summary_and_row():
+    inputs = inputs_of(job("fsdp4-ep2-mb2", model=MOE, routing="topk"))
+    launches = [
+        record(inputs=inputs, launch=i, results={"ep_imbalance": 1.0 + 0.25 * i}) for i in (1, 2)
+    ]
+    summary = summarize(launches)
+    assert (summary.routing, summary.ep_imbalance) == ("topk", 1.375)
+    assert summarize([record()]).routing is None
+    (row,) = run_rows(launches)
+    assert (row["experts"], row["experts_per_token"], row["moe_ffn_hidden"]) == ("8", "2", "32")
+    assert (row["shared_experts"], row["moe_layers"], row["ep"]) == ("1", "3", "2")
+    (run,) = runs_of(launches)
+    assert run.model([]).moe == MOE.moe
+    assert "experts" not in run_rows([record()])[0]
 
 
 def test_communication_comes_from_the_trace():

@@ -3,7 +3,7 @@ import pytest
 from scalewise.simulation.layer import Kernel, Piece, backward_block, forward_block
 from scalewise.simulation.layer import _block as lay
 from scalewise.step.layer import layer_times
-from toys import case_of, one, toy_cluster, toy_stack, toy_workload
+from toys import case_of, one, sparse_case_of, toy_cluster, toy_experts, toy_stack, toy_workload
 
 STRATEGIES = (
     "fsdp8", "fsdp2-tp4", "fsdp2-tp4-nosp", "fsdp2-tp4-acfull", "fsdp2-tp4-nosp-acfull",
@@ -30,6 +30,45 @@ def test_a_layer_takes_as_long_as_in_the_estimate(spelled, host):
     assert backward.context == pytest.approx(one(own.cp_exposed_backward))
     assert forward.busy == pytest.approx(one(own.kernels.forward))
     assert backward.busy == pytest.approx(one(own.kernels.backward))
+
+
+SPARSE = (
+    "fsdp8", "fsdp8-ep4", "fsdp8-ep8", "fsdp8-ep4-etp2", "fsdp2-tp4-ep8", "fsdp2-cp4-ep4",
+    "fsdp8-ep8-acfull", "fsdp8-ep8-ac1of4", "fsdp8-ep4-acact-acmlp-acnorm", "fsdp8-ep8-noepoverlap",
+    "fsdp4-pp2-zbh1-ep4", "fsdp2-tp4-ep8-acop", "fsdp8-ep8-mb2",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("spelled", SPARSE)
+@pytest.mark.parametrize("overlap", [0.0, 0.7, 1.0])
+def test_a_layer_with_experts_takes_as_long_as_in_the_estimate(spelled, overlap):
+    model = toy_experts({"layers": 3, "shared_experts": 1})
+    case = sparse_case_of(spelled, model=model, constants={"ep_overlap": overlap})
+    own = layer_times(case)
+    forward, backward = forward_block(case, own), backward_block(case, own)
+    assert forward.seconds == pytest.approx(one(own.forward), rel=1e-12)
+    assert backward.seconds == pytest.approx(one(own.backward), rel=1e-12)
+    assert forward.expert == pytest.approx(one(own.ep_exposed_forward))
+    assert backward.expert == pytest.approx(one(own.ep_exposed_backward))
+    assert forward.busy == pytest.approx(one(own.kernels.forward))
+    assert backward.busy == pytest.approx(one(own.kernels.backward))
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.7])
+def test_dispatch_and_combine_have_a_stream_of_their_own(overlap):
+    case = sparse_case_of("fsdp8-ep8", constants={"ep_overlap": overlap})
+    own = layer_times(case)
+    for block, which in (
+        (forward_block(case, own), ""), (backward_block(case, own), " backward"),
+    ):  # fmt: skip
+        mine = [piece for piece in block.pieces if piece.stream == "expert"]
+        assert {piece.name for piece in mine} == {f"dispatch{which}", f"combine{which}"}
+        moved = own.ep_backward if which else own.ep_forward
+        assert sum(piece.seconds for piece in mine) == pytest.approx(one(moved))
+        free = 0.0
+        for piece in sorted(mine, key=lambda piece: piece.start):
+            assert piece.start >= free - 1e-15
+            free = piece.start + piece.seconds
 
 
 def test_communication_cannot_overlap_kernels_that_are_not_there():

@@ -23,6 +23,13 @@ def peak(step):
         ("tp8-pp8-zero1x16-mb1-v4", "gpt3-175b", 512),
         ("tp8-pp8-zero1x16-mb1-v2-acfull", "gpt3-175b", 512),
         ("tp8-pp16-fsdp8-mb1", "llama-3.1-405b", 512),
+        ("fsdp64-ep8-mb1", "mixtral-8x7b", 128),
+        ("fsdp64-ep8-etp2-mb1-acfull", "mixtral-8x7b", 128),
+        ("zero1x16-tp4-ep16-mb1-acact", "qwen3-30b-a3b", 64),
+        ("zero1x64-pp4-ep32-mb1-aclatent", "deepseek-v2", 1024),
+        ("zero1x64-pp8-ep64-mb1-aclatent-acnorm", "deepseek-v3-mtp", 1024),
+        ("zero1x32-pp4-ep32-mb1", "deepseek-v2-lite", 256),
+        ("fsdp64-ep16-mb1-acop", "llama-4-scout", 64),
     ],
 )
 def test_the_peak_is_the_memory_of_the_estimate(spelled, model, batch):

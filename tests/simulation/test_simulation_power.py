@@ -12,7 +12,11 @@ def mean(step, rank):
 
 @pytest.mark.parametrize(
     ("spelled", "model", "batch"),
-    [("fsdp256-mb2", "llama-2-7b", 1024), ("tp8-pp8-zero1x16-mb1", "gpt3-175b", 1536)],
+    [
+        ("fsdp256-mb2", "llama-2-7b", 1024),
+        ("tp8-pp8-zero1x16-mb1", "gpt3-175b", 1536),
+        ("fsdp64-ep8-mb2", "mixtral-8x7b", 512),
+    ],
 )
 def test_mean_power_is_near_that_of_the_estimate(spelled, model, batch):
     step = line(spelled, model, batch=batch)

@@ -20,6 +20,7 @@ STEPS = {
     "pipeline": {"spelled": "fsdp4-tp2-pp4-mb1", "batch": 32},
     "interleaved": {"spelled": "zero1x4-tp2-pp4-v2-mb1", "batch": 32},
     "zero bubble": {"spelled": "zero1x4-pp4-zbv-mb1", "batch": 32},
+    "experts": {"spelled": "fsdp32-ep16-mb1", "batch": 64, "model": "llama-4-scout"},
     "jitter": {"spelled": "fsdp8-pp2-mb1", "batch": 32, "jitter": 0.1},
 }
 
@@ -33,7 +34,8 @@ SELECT COUNT(*) AS n FROM (
 EXPOSED = """
 WITH lane AS (
   SELECT slice.ts, slice.ts + slice.dur AS past, thread.name = 'data parallel' AS moves,
-    thread.name IN ('compute', 'tensor parallel', 'context parallel') AS works
+    thread.name IN ('compute', 'tensor parallel', 'context parallel', 'expert parallel')
+      AS works
   FROM slice JOIN thread_track ON slice.track_id = thread_track.id JOIN thread USING (utid)
   JOIN process USING (upid) WHERE process.pid = {rank} AND slice.ts < {until}
 ),
@@ -164,11 +166,14 @@ def test_processes_are_ranks_and_tracks_are_streams(step):
         "compute", "tensor parallel", "context parallel", "data parallel", "pipeline send/recv",
         "host launches",
     ]  # fmt: skip
-    stages = {"fsdp": 1, "bound by gathers": 1, "tensor and context": 1, "jitter": 2}
+    layers = 48 if step.name == "experts" else 32
+    if step.name == "experts":
+        streams.insert(3, "expert parallel")
+    stages = {"experts": 1, "fsdp": 1, "bound by gathers": 1, "tensor and context": 1, "jitter": 2}
     count = stages.get(step.name, 4)
-    names = [f"stage {rank} of {count}, {32 // count} layers" for rank in range(count)]
+    names = [f"stage {rank} of {count}, {layers // count} layers" for rank in range(count)]
     if count == 1:
-        names = ["rank 0, 32 layers"]
+        names = [f"rank 0, {layers} layers"]
     assert [(row.pid, row.process, row.stream, row.main) for row in step.rows(THREADS)] == [
         (rank, name, stream, 0) for rank, name in enumerate(names) for stream in streams
     ]

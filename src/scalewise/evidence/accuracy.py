@@ -104,7 +104,7 @@ class Accuracy:
     """Runs far slower than their neighbors by source, in no other number: how many, and predicted
     over measured of the least and the most degraded."""
     unsupported: dict[str, int]
-    """Other runs without a prediction: not dense, or by their grade."""
+    """Other runs without experts or a prediction: of another architecture, or by their grade."""
     methods: dict[str, Method]
     """Errors of shipped constants, refits without the source, and two baselines."""
     coverage: Coverage
@@ -126,7 +126,11 @@ def accuracy(validation: Validation) -> Accuracy:
     """Return the headline numbers of a validation."""
     complete = validation.complete()
     refused = [row for row in complete if row.predicted_tokens_per_second is None]
-    others = [row for row in validation.rows if row.status == "unsupported" and row not in refused]
+    others = [
+        row
+        for row in validation.rows
+        if row.status == "unsupported" and not row.experts and row not in refused
+    ]
     judged, overall = validation.judged(), validation.overall()
     methods = {name: method(judged, rate) for name, rate in METHODS.items()}
     return Accuracy(
@@ -136,7 +140,9 @@ def accuracy(validation: Validation) -> Accuracy:
         infeasible=overall.infeasible,
         degraded=_degraded(complete),
         unsupported=dict(
-            Counter(row.quality if row.dense else "not dense" for row in others).most_common()
+            Counter(
+                row.quality if row.dense else "of another architecture" for row in others
+            ).most_common()
         ),
         methods={name: each for name, each in methods.items() if each is not None},
         coverage=coverage([_residual(row) for row in judged if row.left_out]),
@@ -192,15 +198,8 @@ def method(rows: Sequence[Verdict], rate: Callable[[Verdict], float | None]) -> 
 def _residual(row: Verdict) -> ResidualRow:
     """Return a run and its left-out prediction, for the coverage of its intervals."""
     assert row.basis is not None
-    source, model, chip = row.group[:3]
-    return ResidualRow(
-        id=row.id,
-        source=row.source,
-        sweep=(source, model, chip, row.stack, row.group[4].precision),
-        mode="unstated",
-        basis=row.basis,
-        measured=float(row.measured_tokens_per_second or 0.0),
-    )
+    rate = float(row.measured_tokens_per_second or 0.0)
+    return ResidualRow.of(row.group, row.stack or "", id=row.id, basis=row.basis, measured=rate)
 
 
 def series(rows: Sequence[Verdict]) -> list[Series]:

@@ -52,7 +52,11 @@ SWEEP_SCALE = 0.016
 SCALE = 0.04
 
 UNTIMED = 0.25
-"""Spread of the belief in the GEMM rate of an architecture that nobody has timed."""
+"""Spread of the belief in the GEMM rate of an architecture whose training steps nobody timed."""
+
+SEEN_VENDORS = ("NVIDIA", "Google")
+"""Vendors with several architectures in the table: their libraries keep in training what they
+reach in benchmarks."""
 
 _FAMILY = {2.0: "gemm.bf16", 1.0: "gemm.fp8", 0.5: "gemm.fp4"}
 
@@ -166,7 +170,11 @@ class Calibrator:
         return self
 
     def predict(self, table: RunTable) -> Array:
-        """Return tokens/s per accelerator for every row.
+        """Return tokens/s per accelerator for every row."""
+        return rates_of(self.applied(table))
+
+    def applied(self, table: RunTable) -> Case:
+        """Return the inputs of every row with the learned constants.
 
         Owners that the fit never saw get the geometric mean of their kind, as a user's unknown
         stack does.
@@ -181,7 +189,7 @@ class Calibrator:
                 )
             ]
         )
-        return predict_rows(table, slots, vector)
+        return with_constants(table.case, slots, vector)
 
     def value(
         self, key: Key, parameter: Parameter, *, kind: Kind, prior: float | None = None
@@ -323,25 +331,24 @@ def lay_out(table: RunTable) -> Slots:
     families = [by_name[_FAMILY[float(b)]] for b in table.case.rates.matmul_bytes]
     wide = by_name["gemm.bf16"]
     believed = [gemm_prior(str(chip), 0.0) for chip in chips]
-    # Where no one has timed GEMMs of an architecture, ten boards of others say 0.51 to 0.97.
+    # Ten boards reach 0.51 to 0.97 of their peak in GEMMs. What a training step sustains of it is
+    # seen on the chips of some vendors only.
     unknown = replace(wide, spread=UNTIMED)
-    put("rate16", "chip", chips, [wide if known else unknown for known in believed], believed)
+    seen = [bool(prior) and plan.cluster.accelerator.vendor in SEEN_VENDORS
+            for prior, plan in zip(believed, table.plans, strict=True)]  # fmt: skip
+    put("rate16", "chip", chips, [wide if each else unknown for each in seen], believed)
     narrow = [
         None if family is wide else chip for family, chip in zip(families, chips, strict=True)
     ]
     put("rate", "chip", narrow, families)
-    stacks: list[str | None] = [stack.constants_from or stack.name for stack in table.stacks]
     for parameter in STACK:
         field = COMPLEMENT.get(parameter.name, parameter.name)
-        fitted = [
-            None if field in stack.declares else owner
-            for owner, stack in zip(stacks, table.stacks, strict=True)
-        ]
+        fitted = [None if field in stack.declares else stack.owner(field) for stack in table.stacks]
         put(parameter.name, "stack", fitted, [parameter] * len(table))
     for parameter in OPTIONAL:
         listed = [
-            owner if parameter.name in stack.fits else None
-            for owner, stack in zip(stacks, table.stacks, strict=True)
+            stack.owner(parameter.name) if parameter.name in stack.fits else None
+            for stack in table.stacks
         ]
         put(parameter.name, "stack", listed, [parameter] * len(table))
     # A fabric is only seen by runs that cross domains.
@@ -362,7 +369,11 @@ def lay_out(table: RunTable) -> Slots:
 
 def predict_rows(table: RunTable, slots: Slots, vector: Array) -> Array:
     """Price every row with the constants of `vector`."""
-    case = with_constants(table.case, slots, vector)
+    return rates_of(with_constants(table.case, slots, vector))
+
+
+def rates_of(case: Case) -> Array:
+    """Return tokens/s per accelerator for every row."""
     terms, _ = step_terms(case, compose(case))
     tokens = case.split.global_batch * case.shape.seq_len
     result: Array = tokens / terms.total / case.split.gpus

@@ -25,7 +25,7 @@ from scalewise.records.metrics import by_job, quantile, summarize
 from scalewise.stack import Stack
 from scalewise.step.estimate import estimate
 from scalewise.step.result import Estimate
-from scalewise.workload import PRECISIONS, Workload
+from scalewise.workload import Workload
 
 IDLE_TERMS = ("bubble", "straggler")
 """Terms of an estimate in which a device waits without communicating."""
@@ -205,20 +205,10 @@ def predict(
 
 
 def _precision(job: TrainJob, cluster: Cluster) -> Any:
-    """The precision to ask for.
-
-    Estimates know no fp32; a machine calibrated in it carries its rates in the 16-bit column.
-    """
-    if job.precision in PRECISIONS:
-        return job.precision
+    """The precision to ask for: a machine calibrated in fp32 has its rates in the 16-bit column."""
     peaks = cluster.accelerator.peak_flops
-    if peaks.get(job.precision, 0.0) != peaks.get("bf16"):
-        raise InputError(
-            f"it was measured in {job.precision}, which estimates of {cluster.accelerator.name} "
-            "do not know",
-            hint="measure with --precision bf16",
-        )
-    return "bf16"
+    same = job.precision == "fp32" and peaks.get("fp32") == peaks.get("bf16")
+    return "bf16" if same else job.precision
 
 
 def _row(job: TrainJob, launches: Sequence[Record], e: Estimate) -> Row:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import textwrap
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +21,21 @@ import numpy as np
 from scalewise.catalog import find, load_fabric, names
 from scalewise.chip import Calibration, load_chip
 from scalewise.evidence.calibrate import ANY_KIND, kind_of
+from scalewise.evidence.expert_fit import PRIORS as EXPERT_PRIORS
 from scalewise.evidence.parameters import CHIP, COMPLEMENT, FABRIC, STACK
+from scalewise.evidence.table import precision_families
 from scalewise.fields import field_docs
 from scalewise.stack import Stack, load_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from scalewise.evidence.calibrate import Calibrator, Key
+    from scalewise.evidence.expert_fit import ExpertFit
     from scalewise.evidence.memory_fit import MemoryFit
     from scalewise.evidence.table import RunTable
+    from scalewise.experts import Experts
+    from scalewise.numeric import Array
     from scalewise.ranges import Effects
 
 # Beyond this spread (the prior's own) a constant is its prior, not a result.
@@ -48,12 +54,15 @@ def toml_value(value: Any) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def struct_toml(struct: msgspec.Struct, notes: Mapping[str, str]) -> str:
+def struct_toml(
+    struct: msgspec.Struct, notes: Mapping[str, str], *, elsewhere: Collection[str] = ()
+) -> str:
     """A struct as a commented TOML file; fields at their default are left out.
 
     Args:
         struct: What to write.
         notes: Remarks by field, put behind the docstring above the key.
+        elsewhere: Fields that another file has.
     """
     docs, lines, tables = field_docs(type(struct)), [], []
     for field in msgspec.structs.fields(struct):
@@ -64,7 +73,7 @@ def struct_toml(struct: msgspec.Struct, notes: Mapping[str, str]) -> str:
             or (field.default is not msgspec.NODEFAULT and value == field.default)
         ):
             continue
-        if field.name == "name":
+        if field.name == "name" or field.name in elsewhere:
             continue
         comment = docs.get(field.name, "") + notes.get(field.name, "")
         text = textwrap.fill(comment, 98, initial_indent="# ", subsequent_indent="# ")
@@ -86,6 +95,11 @@ def _note(fit: Calibrator, key: Key, prior_spread: float) -> str:
         return " Not fitted."
     if key in fit.on_bounds_:
         return " Fitted, on its bound."
+    return _determined(spread, prior_spread)
+
+
+def _determined(spread: float, prior_spread: float) -> str:
+    """Return a comment on a spread beside that of the prior."""
     if np.log(spread) > _UNDETERMINED * prior_spread:
         return f" Prior: the runs hardly determine it (x/: {spread:.2f})."
     return f" Fitted (x/: {spread:.2f})."
@@ -99,7 +113,6 @@ def fitted_stack(
     fitted_on: str,
 ) -> tuple[Stack, dict[str, str]]:
     """A stack with the constants of a fit, and a remark for each of them."""
-    owner = template.constants_from or template.name
     changes: dict[str, Any] = {"fitted_on": fitted_on}
     notes: dict[str, str] = {}
     optional = {p.name: p for p in fit.optional()}
@@ -108,7 +121,7 @@ def fitted_stack(
         field = COMPLEMENT.get(parameter.name, parameter.name)
         if field in template.declares:
             continue
-        key = ("stack", owner, parameter.name)
+        key = ("stack", template.owner(field), parameter.name)
         value = fit.value(key, parameter, kind=kind_of(template))
         changes[field] = round_to(1.0 - value if field != parameter.name else value)
         notes[field] = _note(fit, key, parameter.spread)
@@ -129,15 +142,48 @@ def fitted_stack(
     return msgspec.structs.replace(template, **changes), notes
 
 
+def fitted_experts(fit: ExpertFit) -> tuple[Experts, dict[str, str]]:
+    """Constants of experts, and a remark for each of them."""
+    notes: dict[str, str] = {}
+    unknown: list[str] = []
+    for name, prior in EXPERT_PRIORS.items():
+        value, spread = getattr(fit.constants, name), fit.spread[name]
+        if min(value / prior.low, prior.high / value) < 1.001:
+            notes[name] = " Fitted, on its bound."
+        else:
+            notes[name] = _determined(spread, prior.spread)
+        if not notes[name].startswith(" Fitted ("):
+            unknown.append(name)
+    changes = {name: round_to(getattr(fit.constants, name)) for name in EXPERT_PRIORS}
+    seen = _words([run.source for run in fit.rows.table.runs], np.abs(fit.errors))
+    done = msgspec.structs.replace(
+        fit.constants, **changes, fitted_on=seen, undetermined=tuple(unknown)
+    )
+    return done, notes
+
+
+def write_experts(fit: ExpertFit, folder: Path) -> Path:
+    """Write the constants of experts into a catalog folder."""
+    constants, notes = fitted_experts(fit)
+    path = folder / "experts" / f"{constants.name}.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(struct_toml(constants, notes), encoding="utf-8")
+    return path
+
+
 def round_to(value: float, digits: int = 5) -> float:
     """Round to significant digits: what is stored is what is used."""
     return float(f"{value:.{digits}g}")
 
 
 def fitted_chip(
-    architecture: str, fit: Calibrator, fitted_on: str, links: Mapping[Key, float]
+    architecture: str,
+    fit: Calibrator,
+    fitted_on: str,
+    links: Mapping[Key, float],
+    runs: Mapping[str, int],
 ) -> tuple[Calibration, dict[str, str]]:
-    """A chip with the GEMM shares of a fit; kernel tables stay."""
+    """A chip with the GEMM shares of a fit, and the runs behind each; kernel tables stay."""
     chip = load_chip(architecture)
     gemm, notes = dict(chip.gemm), {}
     for parameter in CHIP:
@@ -155,6 +201,7 @@ def fitted_chip(
             gemm=gemm,
             link_efficiency=round_to(links.get(link, chip.link_efficiency), 3),
             fitted_on=fitted_on,
+            runs=dict(runs),
         ),
         notes,
     )
@@ -204,11 +251,13 @@ def write_catalog(
             memory,
             fitted_on=seen,
         )
-        put("stacks", name, struct_toml(stack, notes))
+        put("stacks", name, struct_toml(stack, notes, elsewhere=stack.shares))
     chips = [plan.cluster.accelerator.architecture for plan in table.plans]
+    behind = Counter(zip(chips, precision_families(table), strict=True))
     for name in sorted(set(chips)):
         seen = _seen(table, np.array([chip == name for chip in chips]), fit)
-        chip, notes = fitted_chip(name, fit, seen, links)
+        runs = {family: behind[name, family] for family in ("bf16", "fp8", "fp4")}
+        chip, notes = fitted_chip(name, fit, seen, links, runs)
         put("calibrations", name, struct_toml(chip, notes))
     for name in names("fabrics"):
         fabric = load_fabric(name)
@@ -243,9 +292,13 @@ def _seen(table: RunTable, rows: Any, fit: Calibrator) -> str:
     if not np.any(rows):
         return "no run of its own"
     part = table.select(rows)
-    sources = sorted({run.source for run in part.runs})
     error = np.abs(fit.predict(part) / part.measured - 1.0)
+    return _words([run.source for run in part.runs], error)
+
+
+def _words(sources: list[str], error: Array) -> str:
+    """Runs, their sources and their median error in words."""
     return (
-        f"{len(part)} published runs of {', '.join(sources)}; "
+        f"{len(sources)} published runs of {', '.join(sorted(set(sources)))}; "
         f"median error {100 * float(np.nanmedian(error)):.1f} % in sample"
     )

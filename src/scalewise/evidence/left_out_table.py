@@ -20,7 +20,7 @@ from scalewise.evidence.runs import SHIPPED
 from scalewise.ranges import Knowledge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from scalewise.evidence.ranges_fit import ResidualRow
 
@@ -38,7 +38,7 @@ class LeftOutRow(msgspec.Struct, frozen=True, kw_only=True):
     knowledge: Knowledge
     """What was known of its software without the source."""
     calibrated: bool
-    """Whether other sources have the chip."""
+    """Whether other sources have enough runs of the chip in the precision."""
 
 
 def left_out_rows(rows: Sequence[ResidualRow]) -> dict[str, LeftOutRow]:
@@ -55,14 +55,22 @@ def left_out_rows(rows: Sequence[ResidualRow]) -> dict[str, LeftOutRow]:
     }
 
 
-def write_left_out(rows: Sequence[ResidualRow], folder: Path) -> Path:
-    """Write the predictions of refits to `runs/left_out.csv` of a catalog folder."""
+def write_left_out(
+    rows: Sequence[ResidualRow], folder: Path, *, kept: Mapping[str, LeftOutRow] | None = None
+) -> Path:
+    """Write the predictions of refits to `runs/left_out.csv` of a catalog folder.
+
+    Args:
+        rows: Runs and their predictions.
+        folder: A catalog folder.
+        kept: Predictions of other runs that stay in the file.
+    """
     path = folder / "runs" / FILE.name
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(LeftOutRow.__struct_fields__)
-        for row in left_out_rows(rows).values():
+        for row in ({**kept} | left_out_rows(rows) if kept else left_out_rows(rows)).values():
             rate = f"{row.predicted:.10g}"
             known = str(row.calibrated).lower()
             writer.writerow([row.id, row.source, rate, row.knowledge, known])

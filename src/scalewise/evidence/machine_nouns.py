@@ -225,4 +225,7 @@ def stack_of(learned: Learned) -> Stack:
     for name in ("memory_traffic", "logit_bytes", "optimizer_bytes"):
         if name in rates:
             changes[name] = rates[name]
+    if "memory_traffic" in rates:
+        # Its kernels were timed as they are, with every pass.
+        changes["composed_kernels"] = False
     return msgspec.structs.replace(base, **changes)

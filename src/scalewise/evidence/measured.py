@@ -76,13 +76,14 @@ def _machine(record: Record, job: TrainJob) -> dict[str, Any]:
 
 def _inputs(job: TrainJob) -> dict[str, Any]:
     m, s = job.model, job.strategy
+    moe = m.moe
     return {
         "model": m.name,
         "params_total": m.parameters,
         "params_active": m.active_parameters,
         "layers": m.layers,
         "hidden": m.hidden,
-        "ffn_hidden": m.ffn,
+        "ffn_hidden": m.ffn or None,
         "heads": m.heads,
         "kv_heads": m.kv_heads,
         "head_dim": m.head_dim,
@@ -90,6 +91,11 @@ def _inputs(job: TrainJob) -> dict[str, Any]:
         "vocab": m.vocab,
         "gated_mlp": m.gated,
         "tied_embeddings": m.tied,
+        "experts": moe and moe.experts,
+        "experts_per_token": moe and moe.experts_per_token,
+        "moe_ffn_hidden": moe and moe.ffn,
+        "shared_experts": moe and moe.shared_experts,
+        "moe_layers": moe and moe.layers,
         "seq_len": job.seq_len,
         "global_batch": job.global_batch,
         "micro_batch": s.micro_batch,
@@ -110,7 +116,7 @@ def _inputs(job: TrainJob) -> dict[str, Any]:
         "recompute": s.recompute,
         "compiled": job.compile,
         "attention_kernel": "sdpa",
-        "notes": f"strategy {s}",
+        "notes": f"strategy {s}" + (f", {job.routing} routing" if moe else ""),
     }
 
 

@@ -17,6 +17,7 @@ normal distribution.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -25,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from scalewise.chip import FEWEST
 from scalewise.errors import require
-from scalewise.evidence.degraded import degraded
+from scalewise.evidence.table import precision_families
 from scalewise.ranges import (
     LENGTH,
     PART_LENGTH,
@@ -43,6 +45,7 @@ from scalewise.step.estimate import estimate
 if TYPE_CHECKING:
     from scalewise.evidence.table import RunTable
     from scalewise.numeric import Array, Mask
+    from scalewise.step.result import Estimate
 
 MAX_ROWS = 60
 """Rows of a source that count: a sweep of a thousand layouts is one team's work."""
@@ -106,7 +109,37 @@ class ResidualRow:
     """With the prediction as its rate."""
     measured: float
     """Tokens/s per accelerator."""
-    degraded: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        group: tuple[Any, ...],
+        stack: str,
+        *,
+        id: str,
+        basis: Basis,
+        measured: float,
+        mode: str = "unstated",
+    ) -> ResidualRow:
+        """Return the row of a run.
+
+        Args:
+            group: Source, model, accelerator, count and workload of the run.
+            stack: Its software.
+            id: Its name.
+            basis: What its interval depends on, with the prediction as its rate.
+            measured: Tokens/s per accelerator.
+            mode: "eager", "compiled" or "unstated".
+        """
+        source, model, chip, _, workload = group
+        return cls(
+            id=id,
+            source=source,
+            sweep=(source, model, chip, stack, workload.precision),
+            mode=mode,
+            basis=basis,
+            measured=measured,
+        )
 
     @property
     def residual(self) -> float:
@@ -139,20 +172,32 @@ def _share(found: dict[str, tuple[int, float]]) -> float | None:
     return sum(n * share for n, share in found.values()) / count if count else None
 
 
+def group_of(source: str, result: Estimate) -> tuple[Any, ...]:
+    """Source, model, accelerator, count and workload: what runs share that differ in layout."""
+    cluster = result.cluster
+    return (source, result.model.name, cluster.accelerator.name, cluster.accelerators,
+            result.workload)  # fmt: skip
+
+
 def residual_rows(table: RunTable, predicted: Array, known: Mask) -> list[ResidualRow]:
-    """Return the rows of a table with their predictions, degraded ones marked.
+    """Return the rows of a table with their predictions.
 
     Args:
-        table: Measured runs.
+        table: Measured healthy runs: residuals of the fit to all sources tell which they are.
         predicted: Tokens/s per accelerator, by a fit that had not seen the row's source.
         known: Whether the stack of the row was known to that fit.
     """
     rows: list[ResidualRow] = []
     families: dict[str, set[str]] = {}
-    chips: dict[str, set[str]] = {}
-    for run, plan, stack in zip(table.runs, table.plans, table.stacks, strict=True):
+    for run, stack in zip(table.runs, table.stacks, strict=True):
         families.setdefault(family_of(stack), set()).add(run.source)
-        chips.setdefault(plan.cluster.accelerator.architecture, set()).add(run.source)
+    # A chip has a share of its own for every precision.
+    shares = [
+        (plan.cluster.accelerator.architecture, family)
+        for plan, family in zip(table.plans, precision_families(table), strict=True)
+    ]
+    sources = [run.source for run in table.runs]
+    behind, of_source = Counter(shares), Counter(zip(shares, sources, strict=True))
     for place, (run, plan, stack) in enumerate(
         zip(table.runs, table.plans, table.stacks, strict=True)
     ):
@@ -163,31 +208,30 @@ def residual_rows(table: RunTable, predicted: Array, known: Mask) -> list[Residu
         family = family_of(stack)
         alone = families[family] == {run.source}
         knowledge: Knowledge = "runs" if known[place] else "nothing" if alone else "family"
-        seen = chips[plan.cluster.accelerator.architecture] != {run.source}
+        share = shares[place]
+        seen = behind[share] - of_source[share, run.source] >= FEWEST
         basis = replace(
             many[0].basis, rate=float(predicted[place]), knowledge=knowledge, calibrated=seen
         )
         stated = run.flag("compiled")
         rows.append(
-            ResidualRow(
+            ResidualRow.of(
+                group_of(run.source, many[0]),
+                stack.name,
                 id=run.id,
-                source=run.source,
-                sweep=(run.source, plan.model.name, plan.cluster.accelerator.name, stack.name,
-                       plan.workload.precision),
-                mode="unstated" if stated is None else "compiled" if stated else "eager",
                 basis=basis,
                 measured=float(table.measured[place]),
+                mode="unstated" if stated is None else "compiled" if stated else "eager",
             )
-        )  # fmt: skip
-    slow = degraded(np.array([row.residual for row in rows]), [row.sweep[:3] for row in rows])
-    return [replace(row, degraded=bool(flag)) for row, flag in zip(rows, slow, strict=True)]
+        )
+    return rows
 
 
 def fit_effects(rows: Sequence[ResidualRow]) -> Effects:
     """Return the effects by marginal likelihood, then stretched to hold 80%.
 
     Args:
-        rows: Predictions by fits that had not seen their source; degraded rows are left out.
+        rows: Predictions by fits that had not seen their source.
     """
     kept = thinned(rows)
     kernels = _kernels(kept)
@@ -250,11 +294,10 @@ def _likeliest(
 
 
 def thinned(rows: Sequence[ResidualRow]) -> list[ResidualRow]:
-    """Return at most `MAX_ROWS` healthy rows of every source, evenly spaced."""
+    """Return at most `MAX_ROWS` rows of every source, evenly spaced."""
     by_source: dict[str, list[ResidualRow]] = {}
     for row in rows:
-        if not row.degraded:
-            by_source.setdefault(row.source, []).append(row)
+        by_source.setdefault(row.source, []).append(row)
     kept: list[ResidualRow] = []
     for group in by_source.values():
         places = np.linspace(0, len(group) - 1, min(len(group), MAX_ROWS)).round().astype(int)
@@ -318,6 +361,34 @@ def _stretched(rows: Sequence[ResidualRow], effects: Effects) -> Effects:
     return _rounded(_times(effects, BETWEEN, high))
 
 
+def fit_expert_effects(
+    effects: Effects, stated: Sequence[ResidualRow], usual: Sequence[ResidualRow]
+) -> Effects:
+    """Return the effects with those of experts, so that 80% intervals of their levels hold 80%.
+
+    Args:
+        effects: Those of dense models.
+        stated: Predictions by fits that had not seen their source, with the software stated.
+        usual: The same runs with the software that is usual for their stack.
+    """
+    effects = _wide_enough(stated, effects, "experts")
+    return _wide_enough(usual, effects, "recipe")
+
+
+def _wide_enough(rows: Sequence[ResidualRow], effects: Effects, name: str) -> Effects:
+    """Return the effects with the least value of one of them that holds 80% of levels."""
+    off = np.array([abs(row.residual) for row in rows])
+    low, high = 0.0, 1.0
+    for _ in range(30):
+        trial = msgspec.structs.replace(effects, **{name: 0.5 * (low + high)})
+        wide = np.array([float(level_deviation(row.basis, trial)) for row in rows])
+        if _quantile(off / wide, [row.source for row in rows]) > Z80:
+            low = 0.5 * (low + high)
+        else:
+            high = 0.5 * (low + high)
+    return msgspec.structs.replace(effects, **{name: float(f"{high:.2g}")})
+
+
 def _excess(pairs: Sequence[tuple[ResidualRow, ResidualRow]], effects: Effects) -> float:
     """Return the factor by which intervals of ratios miss 80% of some pairs; 1 without any."""
     if not pairs:
@@ -352,11 +423,10 @@ def _times_each(effects: Effects, change: Any) -> Effects:
 
 
 def sweep_pairs(rows: Sequence[ResidualRow]) -> list[tuple[ResidualRow, ResidualRow]]:
-    """Return pairs of healthy rows of one sweep, at most `MAX_PAIRS` of each, evenly spaced."""
+    """Return pairs of rows of one sweep, at most `MAX_PAIRS` of each, evenly spaced."""
     sweeps: dict[tuple[object, ...], list[ResidualRow]] = {}
     for row in rows:
-        if not row.degraded:
-            sweeps.setdefault(row.sweep, []).append(row)
+        sweeps.setdefault(row.sweep, []).append(row)
     found: list[tuple[ResidualRow, ResidualRow]] = []
     for group in sweeps.values():
         every = list(combinations(group, 2))
@@ -366,12 +436,11 @@ def sweep_pairs(rows: Sequence[ResidualRow]) -> list[tuple[ResidualRow, Residual
 
 
 def coverage(rows: Sequence[ResidualRow], effects: Effects | None = None) -> Coverage:
-    """Return the share of measurements inside their 80% intervals, degraded rows left out."""
+    """Return the share of measurements inside their 80% intervals."""
     levels: dict[str, list[bool]] = {}
     for row in rows:
-        if not row.degraded:
-            reach = Z80 * float(level_deviation(row.basis, effects))
-            levels.setdefault(row.source, []).append(abs(row.residual) <= reach)
+        reach = Z80 * float(level_deviation(row.basis, effects))
+        levels.setdefault(row.source, []).append(abs(row.residual) <= reach)
     ratios: dict[str, list[bool]] = {}
     for a, b in sweep_pairs(rows):
         reach = Z80 * float(ratio_deviation(a.basis, b.basis, effects))

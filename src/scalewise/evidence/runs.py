@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scalewise.catalog import (
     knows,
@@ -28,6 +28,7 @@ from scalewise.catalog import (
 from scalewise.catalog.nearest import nearest_accelerator
 from scalewise.cluster import Cluster
 from scalewise.errors import InputError, ScalewiseError
+from scalewise.evidence.recipes import mtp_layers, recipe_of
 from scalewise.model import Convention, Mla, Model, Moe
 from scalewise.stack import stack_for
 from scalewise.strategy import Strategy
@@ -218,6 +219,9 @@ class Run:
                 ffn=self.count("moe_ffn_hidden") or self._needed("ffn_hidden"),
                 shared_experts=self.count("shared_experts") or 0,
                 layers=self.count("moe_layers") or layers,
+                bias=(self.text("model") or "").startswith("gpt-oss"),
+                # Half of the layers: Llama 4 Maverick, every second one.
+                dense="alternating" if (self.count("moe_layers") or 0) * 2 == layers else "first",
             )
         ffn = self.count("ffn_hidden") or (moe.ffn if moe else None)
         if ffn is None:
@@ -240,6 +244,7 @@ class Run:
             windowed_layers=round(share * layers),
             moe=moe,
             mla=DEEPSEEK_MLA if attention == "mla" else None,
+            mtp_layers=mtp_layers(self),
             source=self.text("source_ref") or self.source,
         )
 
@@ -299,12 +304,28 @@ class Run:
             recompute = "none"
         elif recompute == "selective":
             recompute = _selective(self.text("notes") or "")
+        experts = recipe_of(self) if self.count("experts") else None
+        etp = (tp if experts.etp is None else experts.etp) if experts else 1
+        modules = experts.recompute if experts else ""
+        if modules == "full":
+            recompute, modules = "full", ""
+        elif modules and recompute == "selective":
+            # The named modules, not the attention core.
+            recompute = "none"
         sequence_parallel = self.flag("sequence_parallel")
+        if tp > 1 and self.count("experts"):
+            # Megatron-LM runs experts with tensor parallelism only so.
+            sequence_parallel = True
         if sequence_parallel is None:
             sequence_parallel = True
             if tp > 1:
                 defaults.append("sequence parallelism on (not stated)")
         chunks = (self.count("virtual_stages") or 1) if pp > 1 else 1
+        ep = self.count("ep") or 1
+        ranks = tp * cp * replicate * shard // etp
+        if ranks % ep:
+            defaults.append(f"ep {ranks} ({ep} does not divide the ranks of a stage)")
+            ep = ranks
         notes = self.text("notes") or ""
         overlap = "no overlap" not in notes
         return Strategy(
@@ -318,18 +339,37 @@ class Run:
             pp=pp,
             virtual_stages=chunks,
             schedule="interleaved" if chunks > 1 else "1f1b",
-            ep=self.count("ep") or 1,
+            ep=ep,
+            etp=etp,
             micro_batch=micro_batch,
             recompute=recompute,
+            recompute_modules=modules,
             overlap_dp=overlap,
             overlap_tp=overlap,
+            attention_precision="fp8" if "fp8 attention" in notes else None,
+            gather_precision="fp8" if "float8 all-gather" in notes else None,
             reduce_precision="bf16" if "MP-mode PURE" in notes else None,
         )
 
+    def _routing(self, defaults: list[str]) -> dict[str, Any]:
+        """Balance of experts and the optimizer, as fields of a workload."""
+        if not self.count("experts"):
+            return {}
+        recipe = recipe_of(self)
+        if recipe is None or not recipe.routing:
+            defaults.append("balanced routing (not stated)")
+        # DeepSeek's recipes keep moments in 16 bits (arXiv 2412.19437, section 3.3.2).
+        deepseek = (self.text("model") or "").startswith("deepseek")
+        state = {"optimizer": "adamw-bf16"} if deepseek else {}
+        if recipe is None:
+            return state
+        return {"imbalance": recipe.imbalance, "capacity": recipe.capacity, **state}
+
     @property
     def states_recompute(self) -> bool:
-        """Whether the row says what was recomputed."""
-        return (self.text("recompute") or "unknown") != "unknown"
+        """Whether the row, or the recipe of its release, says what was recomputed."""
+        known = (self.text("recompute") or "unknown") != "unknown"
+        return known or (bool(self.count("experts")) and recipe_of(self) is not None)
 
     def plan(self) -> Plan:
         """Turn the row into nouns.
@@ -339,11 +379,12 @@ class Run:
             InputError: If it contradicts itself.
         """
         defaults: list[str] = []
-        precision = self.text("precision") or "bf16"
+        precision = _scaled(self.text("precision") or "bf16", self.text("notes") or "")
         workload = Workload(
             seq_len=self._needed("seq_len"),
             global_batch=self._needed("global_batch"),
             precision=precision,  # type: ignore[arg-type]
+            **self._routing(defaults),
         )
         plan = Plan(
             model=self.model(defaults),
@@ -361,6 +402,15 @@ def _selective(notes: str) -> str:
     if match := _EVERY.search(notes):
         return f"1of{match[1]}"
     return "op" if "AC option: op" in notes else "selective"
+
+
+def _scaled(precision: str, notes: str) -> str:
+    """The precision of a row by what its notes say of scales; per tensor where they are silent."""
+    if precision == "fp8":
+        for word, scaled in (("rowwise", "fp8row"), ("blockwise", "fp8block")):
+            if f"fp8 {word}" in notes or f"float8 {word}" in notes:
+                return scaled
+    return precision
 
 
 _EVERY = re.compile(r"every[- ]([2-9])(?:nd|rd|th)[- ]layer")

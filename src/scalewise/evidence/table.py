@@ -16,15 +16,16 @@ import numpy as np
 
 from scalewise.chip import Calibration, load_chip
 from scalewise.errors import InputError, ScalewiseError
+from scalewise.evidence.recipes import recipe_of
 from scalewise.evidence.runs import Plan, Run, UnsupportedError
 from scalewise.numeric import Array, Mask
 from scalewise.physics.memory import fit_factor
+from scalewise.precision import RECIPES
 from scalewise.stack import AttentionKernel, Stack, stack_for
 from scalewise.step.case import Case
 from scalewise.step.estimate import RAN_FIT
 from scalewise.step.layout import lay_out
 from scalewise.step.memory import peak_memory
-from scalewise.step.support import check_supported
 from scalewise.strategies import Strategies
 
 if TYPE_CHECKING:
@@ -39,6 +40,15 @@ def _table_chip(architecture: str) -> Calibration:
     return msgspec.structs.replace(chip, gemm={"bf16": 1.0, "fp8": 1.0, "fp4": 1.0})
 
 
+def _unit_case(plan: Plan, stack: Stack) -> Case:
+    """The inputs of one run, with shares of 1 that the calibration multiplies in."""
+    unit = msgspec.structs.replace(stack, attention_forward=1.0, attention_backward=1.0, gemm=1.0)
+    chip = _table_chip(plan.cluster.accelerator.architecture)
+    plan.strategy.microbatches_of(plan.workload)
+    many = Strategies.of([plan.strategy])
+    return lay_out(plan.model, plan.cluster, plan.workload, many, unit, chip)
+
+
 def completed_plan(run: Run) -> tuple[Plan, Stack]:
     """A run as nouns, with the stack that speaks for it.
 
@@ -51,10 +61,14 @@ def completed_plan(run: Run) -> tuple[Plan, Stack]:
     """
     plan = run.plan()
     stack = stack_of(run, plan)
-    check_supported(plan.model)
     notes: list[str] = []
     choices = [plan.strategy] if run.states_recompute else recompute_choices(plan, stack)
     place = _first_fit(plan, stack, choices)
+    if place is None and run.text("recompute") in (None, "unknown"):
+        # The recipe of the release does not fit: the row states another setting.
+        choices = recompute_choices(plan, stack)
+        place = _first_fit(plan, stack, choices)
+        notes.append("recompute of more than the recipe (nothing else fits)")
     for saving, words in _saving(stack, plan.strategy) if place is None else ():
         place = _first_fit(plan, saving, choices)
         if place is not None:
@@ -112,10 +126,15 @@ ASYNC_TP = 0.55
 published pairs with and without it gain (1.09 in bf16, 1.16 in fp8)."""
 
 
+FUSED_LOSS = ("fused linear cross-entropy", "loss implementation fused-linear")
+"""What notes call a loss inside the LM head, which never holds all logits."""
+
+
 def stack_of(run: Run, plan: Plan) -> Stack:
     """The stack that speaks for a run: by framework, date, device and mode.
 
-    What the row says of its own code (attention kernel, asynchronous TP) goes before the stack's.
+    What the row says of its own code (attention kernel, asynchronous TP, fused loss) goes before
+    the stack's.
     """
     accelerator, date = plan.cluster.accelerator, run.text("software_date") or ""
     stack = stack_for(
@@ -126,11 +145,26 @@ def stack_of(run: Run, plan: Plan) -> Stack:
         fully_sharded=plan.strategy.sharding == "zero3",
     )
     changes: dict[str, object] = {}
-    kernel = attention_kernel(run.text("attention_kernel"), date, accelerator.architecture)
+    recipe = recipe_of(run) if plan.model.moe is not None else None
+    stated = run.text("attention_kernel")
+    if recipe is not None and stack.family == "megatron":
+        # Its grouped GEMMs are those of Transformer Engine, and so is attention then.
+        stated = stated or "te"
+    kernel = attention_kernel(stated, date, accelerator.architecture)
     if kernel is not None and accelerator.kind == "gpu":
         changes["attention_kernel"] = kernel
-    if "async TP" in (run.text("notes") or ""):
+    notes = run.text("notes") or ""
+    if "async TP" in notes:
         changes["tp_overlap"] = ASYNC_TP
+    if recipe is not None:
+        changes |= {
+            "dispatcher": recipe.dispatcher,
+            "cuda_graphs": recipe.cuda_graphs,
+            "overlaps_all_to_all": recipe.overlap,
+            "fused_experts": recipe.fused,
+        }
+    if any(word in notes for word in FUSED_LOSS):
+        changes["logit_memory"] = 0.0
     return msgspec.structs.replace(stack, **changes) if changes else stack
 
 
@@ -175,20 +209,7 @@ class RunTable:
         for run in runs:
             try:
                 plan, stack = completed_plan(run)
-                unit = msgspec.structs.replace(
-                    stack, attention_forward=1.0, attention_backward=1.0, gemm=1.0
-                )
-                chip = _table_chip(plan.cluster.accelerator.architecture)
-                check_supported(plan.model)
-                plan.strategy.microbatches_of(plan.workload)
-                case = lay_out(
-                    plan.model,
-                    plan.cluster,
-                    plan.workload,
-                    Strategies.of([plan.strategy]),
-                    unit,
-                    chip,
-                )
+                case = _unit_case(plan, stack)
             except ScalewiseError as error:
                 rejected.append((run, str(error)))
                 continue
@@ -208,6 +229,11 @@ class RunTable:
             rejected=rejected,
         )
 
+    def with_stacks(self, stacks: Sequence[Stack]) -> RunTable:
+        """The same runs with other software."""
+        cases = [_unit_case(*each) for each in zip(self.plans, stacks, strict=True)]
+        return replace(self, stacks=list(stacks), case=Case.join(cases))
+
     def select(self, mask: Mask) -> RunTable:
         """The rows where `mask` is true."""
         keep = np.flatnonzero(mask)
@@ -219,3 +245,8 @@ class RunTable:
             measured=self.measured[keep],
             rejected=[],
         )
+
+
+def precision_families(table: RunTable) -> list[str]:
+    """The family of precisions of every row, as calibrations name it: "bf16", "fp8" or "fp4"."""
+    return [RECIPES[plan.workload.precision].family for plan in table.plans]

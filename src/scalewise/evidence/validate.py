@@ -21,6 +21,8 @@ from scalewise.evidence.baselines import Pool, Published, mfu_rate, place_of, pu
 from scalewise.evidence.calibrate import configuration
 from scalewise.evidence.degraded import degraded
 from scalewise.evidence.left_out_table import LeftOutRow, read_left_out
+from scalewise.evidence.ranges_fit import group_of
+from scalewise.evidence.recipes import recipe_of
 from scalewise.evidence.runs import read_runs
 from scalewise.evidence.sweeps import Sweep, sweeps_of
 from scalewise.evidence.table import completed_plan
@@ -30,10 +32,10 @@ from scalewise.step.estimate import RAN_FIT, estimate
 
 if TYPE_CHECKING:
     from scalewise.evidence.accuracy import Accuracy
+    from scalewise.evidence.expert_accuracy import ExpertAccuracy
     from scalewise.evidence.runs import Run
     from scalewise.stack import Stack
     from scalewise.step.case import Case
-    from scalewise.step.result import Estimate
 
 Status = Literal["ok", "infeasible", "unsupported", "unmeasured"]
 
@@ -50,6 +52,8 @@ class Verdict:
     status: Status
     quality: str
     dense: bool
+    experts: bool = False
+    """Whether the model has experts: such rows have a headline of their own."""
     stack: str | None = None
     """Software constants used."""
     family: str | None = None
@@ -69,6 +73,8 @@ class Verdict:
     memory_gb_measured: float | None = None
     memory_gb_predicted: float | None = None
     """GB (1e9 bytes) on the worst rank."""
+    memory_gb_capacity: float | None = None
+    """Memory of the accelerator."""
     reason: str | None = None
     """Why it is infeasible or unsupported."""
     defaults: tuple[str, ...] = ()
@@ -98,8 +104,13 @@ class Verdict:
     @property
     def judged(self) -> bool:
         """Whether it counts in the headline: dense, well graded, measured, predicted, healthy."""
-        counts = self.dense and self.quality in JUDGED_QUALITIES and not self.degraded
-        return self.error is not None and counts
+        return self.dense and self.sound
+
+    @property
+    def sound(self) -> bool:
+        """Whether it is well graded, measured, predicted and healthy."""
+        graded = self.quality in JUDGED_QUALITIES
+        return self.error is not None and graded and not self.degraded
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but what groups and intervals are made from, as plain types."""
@@ -128,6 +139,8 @@ class Summary:
     """Share of rows inside their 80 % interval."""
     left_out_error: float | None
     """Median absolute error with the source left out."""
+    left_out_p90: float | None
+    """Its 90th percentile."""
     left_out_coverage: float | None
     """Share of rows inside the 80 % interval with the source left out."""
     rank_correlation: float | None
@@ -157,18 +170,25 @@ class Validation(Result):
         return summarize(self.complete())
 
     def by_source(self) -> dict[str, Summary]:
-        """Summary of every source; of all its grades if none of its runs is complete."""
-        return _by(self.rows, lambda row: row.source)
+        """Summary of every source without experts; of all its grades if no run is complete."""
+        rows = [row for row in self.rows if not row.experts]
+        return summaries(rows, lambda row: row.source)
 
     def by_family(self) -> dict[str, Summary]:
         """Summary of the complete dense rows of every software family."""
-        return _by(self.complete(), lambda row: row.family)
+        return summaries(self.complete(), lambda row: row.family)
 
     def accuracy(self) -> Accuracy:
         """Numbers of the headline: left-out errors, baselines, coverage, series, regret."""
         from scalewise.evidence.accuracy import accuracy
 
         return accuracy(self)
+
+    def experts(self) -> ExpertAccuracy | None:
+        """Numbers of the runs of experts; None without any."""
+        from scalewise.evidence.expert_accuracy import expert_accuracy
+
+        return expert_accuracy([row for row in self.rows if row.experts])
 
     def sweeps(self) -> list[Sweep]:
         """Every sweep of layouts among the headline rows, largest models last."""
@@ -183,11 +203,12 @@ class Validation(Result):
             "families": {name: asdict(summary) for name, summary in self.by_family().items()},
             "sweeps": [asdict(sweep) for sweep in self.sweeps()],
             "accuracy": asdict(self.accuracy()),
+            "experts": None if (experts := self.experts()) is None else asdict(experts),
         }
 
 
-def _by(rows: Sequence[Verdict], key: Callable[[Verdict], str | None]) -> dict[str, Summary]:
-    """Summary of the rows of every name, in order."""
+def summaries(rows: Sequence[Verdict], key: Callable[[Verdict], str | None]) -> dict[str, Summary]:
+    """Return the summary of the rows of every name, in order."""
     groups: dict[str, list[Verdict]] = {}
     for row in rows:
         name = key(row)
@@ -264,7 +285,12 @@ def with_degraded(rows: Sequence[Verdict]) -> list[Verdict]:
 def judge(run: Run, *, seconds: Callable[[Case], float] | None = None) -> Verdict:
     """The verdict on one run, by the closed forms or by another way to the time of its step."""
     verdict = Verdict(
-        id=run.id, source=run.source, status="unsupported", quality=run.quality, dense=run.dense
+        id=run.id,
+        source=run.source,
+        status="unsupported",
+        quality=run.quality,
+        dense=run.dense,
+        experts=bool(run.number("experts")),
     )
     try:
         measured, memory = run.tokens_per_second, run.memory_bytes
@@ -277,6 +303,10 @@ def judge(run: Run, *, seconds: Callable[[Case], float] | None = None) -> Verdic
     except ScalewiseError as error:
         return replace(verdict, reason=str(error))
     rate = faster * result.tokens_per_second_per_accelerator
+    basis, low, high = result.basis, result.low, result.high
+    if basis.experts == "usual" and recipe_of(run) is not None:
+        basis = replace(basis, experts="stated")
+        low, high = (each * result.tokens_per_second_per_accelerator for each in level_range(basis))
     status: Status = "ok" if measured else "unmeasured"
     return replace(
         verdict,
@@ -287,18 +317,19 @@ def judge(run: Run, *, seconds: Callable[[Case], float] | None = None) -> Verdic
         strategy=str(plan.strategy),
         measured_tokens_per_second=measured,
         predicted_tokens_per_second=rate,
-        low=faster * result.low,
-        high=faster * result.high,
+        low=faster * low,
+        high=faster * high,
         error=rate / measured - 1.0 if measured else None,
         memory_gb_measured=None if memory is None else memory / 1e9,
         memory_gb_predicted=result.memory_bytes / 1e9,
+        memory_gb_capacity=result.memory_capacity / 1e9,
         reason=result.infeasible,
         defaults=plan.defaults,
-        group=_group(run, result),
+        group=group_of(run.source, result),
         simplicity=(plan.strategy.pp, plan.strategy.tp, result.memory_bytes),
         recipe=configuration(run, plan, stack),
         place=place_of(run, plan.model, plan.cluster) if measured else None,
-        basis=result.basis,
+        basis=basis,
     )
 
 
@@ -309,13 +340,6 @@ def family_name(stack: Stack) -> str:
     if stack.family == "neuron":
         return stack.family
     return f"{stack.family}, {'compiled' if stack.compiled else 'eager'}"
-
-
-def _group(run: Run, result: Estimate) -> tuple[Any, ...]:
-    """What rows share that differ in layout only."""
-    workload = result.workload
-    return (run.source, result.model.name, result.cluster.accelerator.name,
-            result.cluster.accelerators, workload)  # fmt: skip
 
 
 def summarize(rows: Sequence[Verdict]) -> Summary:
@@ -356,6 +380,7 @@ def summarize(rows: Sequence[Verdict]) -> Summary:
         bias=float(np.median(error)) if some else None,
         coverage=float(np.mean(inside)) if some else None,
         left_out_error=float(np.median(np.abs(unseen))) if out else None,
+        left_out_p90=float(np.quantile(np.abs(unseen), 0.9)) if out else None,
         left_out_coverage=float(np.mean(held)) if out else None,
         rank_correlation=_mean([sweep.rank_correlation for sweep in sweeps]),
         regret=_mean([sweep.regret for sweep in sweeps]),

@@ -7,10 +7,12 @@ Everything is checked before the first process starts.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from scalewise.errors import InputError
 from scalewise.records.job import PRECISIONS, Device, TrainJob
+from scalewise.sharding import data_token, is_mics, variant_tokens
 from scalewise.strategy import Strategy
 
 
@@ -26,6 +28,7 @@ def check_job(job: TrainJob, device: Device) -> None:
     """
     _check_model(job)
     _check_degrees(job, device)
+    _check_experts(job)
     if job.strategy.tp > 1:
         _check_tensor_parallel(job)
     if job.strategy.pp > 1:
@@ -38,16 +41,16 @@ def check_job(job: TrainJob, device: Device) -> None:
 def _check_model(job: TrainJob) -> None:
     model = job.model
     absent = {
-        "experts": model.moe is not None,
         "latent attention (MLA)": model.mla is not None,
         "attention sinks": model.attention_sinks,
+        "multi-token prediction": model.mtp_layers > 0,
         "ALiBi positions": model.positions == "alibi",
     }
     for what, needed in absent.items():
         if needed:
             raise InputError(
                 f"{model.name} has {what}, which the decoder of `measure` does not support",
-                hint="take a dense Llama-like model of the same size",
+                hint="take a Llama-like or Mixtral-like model of the same size",
             )
     if model.window is not None and model.window < job.seq_len:
         raise InputError(
@@ -69,6 +72,16 @@ def _check_degrees(job: TrainJob, device: Device) -> None:
         raise InputError(
             "recompute op is not supported by `measure`", hint="use acattn, ac1of2 or acfull"
         )
+    if modules := s.recompute_modules:
+        raise InputError(
+            f"recompute of {modules} is not supported by `measure`",
+            hint="use acattn, ac1of2 or acfull",
+        )
+    if s.mlp_tiles > 1:
+        raise InputError(
+            f"mlp_tiles = {s.mlp_tiles} is not supported by `measure`",
+            hint="drop the tilemlp token",
+        )
     if s.cp > 1 and device == "cpu":
         raise InputError(
             f"cp = {s.cp} cannot be measured on CPUs: PyTorch has no context-parallel attention "
@@ -86,10 +99,6 @@ def _check_degrees(job: TrainJob, device: Device) -> None:
             f"cp = {s.cp} can be measured with fsdp alone, not in {s}",
             hint=f"use fsdp{s.data_parallel}-cp{s.cp}",
         )
-    if s.ep > 1:
-        raise InputError(
-            f"ep = {s.ep} needs experts, which the decoder of `measure` does not support"
-        )
     if s.sharding == "zero2":
         raise InputError(
             "zero2 cannot be measured: PyTorch shards gradients only together with parameters",
@@ -105,6 +114,13 @@ def _check_degrees(job: TrainJob, device: Device) -> None:
             f"precision {s.precision} of the strategy cannot be measured here",
             hint="use --precision " + " or ".join(PRECISIONS),
         )
+    if tokens := [data_token(s)] * is_mics(s) + variant_tokens(s):
+        raise InputError(
+            f"{tokens[0]} cannot be measured here", hint="drop it: fsdp, hsdp, ddp and zero1 can be"
+        )
+    for field, token in (("attention_precision", "fp8attn"), ("gather_precision", "gatherfp8")):
+        if getattr(s, field) is not None:
+            raise InputError(f"{token} cannot be measured here", hint=f"drop {token}")
     if s.reduce_precision == "bf16" and s.sharding != "zero3" and device == "cpu":
         raise InputError(
             "reducebf16 with ddp cannot be measured on CPUs: Gloo has no such reduction",
@@ -117,6 +133,57 @@ def _check_degrees(job: TrainJob, device: Device) -> None:
         )
 
 
+def _check_experts(job: TrainJob) -> None:
+    moe, s, etp, name = job.model.moe, job.strategy, job.etp, job.model.name
+    if moe is None:
+        for field, degree in (("ep", s.ep), ("etp", etp)):
+            if degree > 1:
+                raise InputError(
+                    f"{field} = {degree} needs experts, but {name} is dense",
+                    hint=f"leave the {field} token out, or take a model with experts",
+                )
+        return
+    for field, degree, divided, value in (
+        ("ep", s.ep, "moe.experts", moe.experts),
+        ("etp", etp, "moe.ffn", moe.ffn),
+    ):
+        if value % degree:
+            raise InputError(
+                f"{field} = {degree} does not divide {divided} = {value} of {name}",
+                hint="each rank holds an equal part of the experts",
+            )
+    inside = {"dp_shard": s.dp_shard, "cp": s.cp, "tp": s.tp}
+    if s.sharding != "zero3":
+        inside["dp_replicate"] = s.dp_replicate
+    ranks = math.prod(inside.values())
+    if ranks % (s.ep * etp):
+        raise InputError(
+            f"ep x etp = {s.ep * etp} does not divide {' x '.join(inside)} = {ranks} of {s}",
+            hint="experts are split over the ranks of the other degrees",
+        )
+    split = {"cp": s.cp > 1, "ZeRO-1": s.sharding == "zero1"}
+    for what, used in split.items():
+        if used and s.ep * etp > 1:
+            raise InputError(
+                f"ep = {s.ep} cannot be measured together with {what}",
+                hint="use ddp or fsdp without cp, or leave the ep token out",
+            )
+    if s.tp > 1 and not s.sequence_parallel:
+        raise InputError(
+            f"tp = {s.tp} with experts cannot be measured without sequence parallelism",
+            hint="leave nosp out",
+        )
+    if etp > 1 and moe.bias:
+        raise InputError(
+            f"{name} has biases in its experts, which etp = {etp} does not split",
+            hint="leave the etp token out",
+        )
+    if job.compile:
+        raise InputError(
+            f"{name} has experts, whose routing cannot be compiled", hint="leave --compile out"
+        )
+
+
 def _prefetches(s: Strategy) -> bool:
     return s.overlap_dp and s.prefetch > 0
 
@@ -125,6 +192,8 @@ def _check_tensor_parallel(job: TrainJob) -> None:
     model, tp = job.model, job.strategy.tp
     divided = {"heads": model.heads, "kv_heads": model.kv_heads, "ffn": model.ffn,
                "vocab": model.vocab}  # fmt: skip
+    if model.moe is not None:
+        divided["moe.shared_ffn"] = model.moe.shared_experts * model.moe.shared_ffn
     if job.strategy.sequence_parallel:
         divided["seq_len"] = job.seq_len
     for field, value in divided.items():

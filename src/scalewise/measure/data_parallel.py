@@ -4,23 +4,27 @@
     shard.block(block); shard.root(decoder)       # FSDP2 and replicas: module by module
     decoder = shard.wrap(decoder)                 # DDP: the whole model at once
 
-Plain replicas use DDP. Replicas of tensor-parallel or pipelined models use the replicating variant
-of FSDP2, because DDP supports neither DTensors nor split backward passes.
+Plain replicas use DDP. Replicas of tensor-parallel, expert-parallel or pipelined models use the
+replicating variant of FSDP2, because DDP supports neither DTensors, nor split backward passes, nor
+experts that other ranks replicate than dense weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Shard
 from torch.nn.parallel import DistributedDataParallel
 
 from scalewise.errors import InputError
-from scalewise.measure.decoder import Decoder
+from scalewise.measure.decoder import Decoder, MoeMlp
 from scalewise.records.job import TrainJob
 
 Kind = Literal["none", "ddp", "replicate", "fully_shard"]
@@ -32,11 +36,15 @@ ONE_BUCKET_MB = 1 << 20
 def kind_of(job: TrainJob) -> Kind:
     """Which of PyTorch's wrappers a job needs."""
     s = job.strategy
-    inner = s.tp > 1 or s.pp > 1
+    split = s.ep * job.etp
+    inner = s.tp > 1 or s.pp > 1 or split > 1
     if s.sharding == "zero3" and s.data_parallel * s.cp > 1:
         return "fully_shard"
     if s.data_parallel * s.cp > 1:
         return "replicate" if inner else "ddp"
+    if job.model.moe is not None and s.tp > split:
+        # Tensor-parallel ranks hold the same experts, but see different tokens.
+        return "fully_shard" if s.sharding == "zero3" else "replicate"
     # A group of one: FSDP2 is then only what keeps master weights in fp32 and computes in bf16,
     # which autocast cannot do for DTensors and pipeline stages.
     return "fully_shard" if inner and job.precision == "bf16" else "none"
@@ -45,7 +53,7 @@ def kind_of(job: TrainJob) -> Kind:
 class Sharder:
     """Applies a job's data parallelism to the parts of a model, in the order they are built."""
 
-    def __init__(self, job: TrainJob, mesh: Any, device: torch.device) -> None:
+    def __init__(self, job: TrainJob, mesh: Any, device: torch.device, experts: Any = None) -> None:
         self.job, self.device = job, device
         self.kind = kind_of(job)
         s = job.strategy
@@ -57,6 +65,7 @@ class Sharder:
             cast_forward_inputs=False,
         )
         self.mesh = self._mesh(mesh)
+        self.expert_mesh = self._expert_mesh(experts)
         # A group of one has nothing to free, and split backwards would lose gradients by it.
         self.reshard_after_forward = s.reshard_after_forward and s.data_parallel * s.cp > 1
 
@@ -70,9 +79,19 @@ class Sharder:
             return mesh["dp_shard", "cp"]._flatten("dp_shard_cp")
         return mesh["dp_replicate", "dp_shard"] if s.dp_replicate > 1 else mesh["dp_shard"]
 
-    def block(self, block: nn.Module) -> None:
+    def _expert_mesh(self, mesh: Any) -> Any:
+        """The same for experts; None where those are the same ranks."""
+        if mesh is None or self.kind == "replicate":
+            return mesh and mesh["edp_replicate"]
+        hybrid = mesh["edp_replicate"].size() > 1
+        return mesh["edp_replicate", "edp_shard"] if hybrid else mesh["edp_shard"]
+
+    def block(self, block: Any) -> None:
         """Shard or replicate one layer."""
-        self._apply(block, reshard_after_forward=self.reshard_after_forward)
+        reshard = self.reshard_after_forward
+        if self.expert_mesh is not None and isinstance(block.mlp, MoeMlp):
+            self._apply(block.mlp.experts, reshard_after_forward=reshard, mesh=self.expert_mesh)
+        self._apply(block, reshard_after_forward=reshard)
 
     def root(self, decoder: Decoder) -> None:
         """Shard or replicate what no block holds: embedding, last norm, head."""
@@ -88,18 +107,22 @@ class Sharder:
         if self.kind == "fully_shard":
             self._prefetch(decoder)
 
-    def _apply(self, module: Any, *, reshard_after_forward: bool) -> None:
+    def _apply(
+        self, module: Any, *, reshard_after_forward: bool, mesh: DeviceMesh | None = None
+    ) -> None:
+        mesh = mesh or self.mesh
         if self.kind == "fully_shard":
             fully_shard(
                 module,
-                mesh=self.mesh,
+                mesh=mesh,
                 mp_policy=self.policy,
                 reshard_after_forward=reshard_after_forward,
+                shard_placement_fn=partial(sharded_dim, ranks=mesh.size(-1)),
             )
         elif self.kind == "replicate":
             replicate = _replicate()
             for each in module if isinstance(module, list) else [module]:
-                replicate(each, mesh=self.mesh, mp_policy=self.policy)
+                replicate(each, mesh=mesh, mp_policy=self.policy)
 
     def _prefetch(self, decoder: Decoder) -> None:
         """Gather ahead as many blocks as the strategy says.
@@ -117,9 +140,19 @@ class Sharder:
         blocks: list[Any] = list(decoder.layers.values())
         for i, block in enumerate(blocks):
             if following := blocks[i + 1 : i + 1 + ahead]:
-                block.set_modules_to_forward_prefetch(following)
+                block.set_modules_to_forward_prefetch(self._sharded_parts(following))
             if preceding := blocks[max(0, i - ahead) : i][::-1]:
-                block.set_modules_to_backward_prefetch(preceding)
+                block.set_modules_to_backward_prefetch(self._sharded_parts(preceding))
+
+    def _sharded_parts(self, blocks: list[Any]) -> list[Any]:
+        """Blocks, each followed by its experts where those are sharded over other ranks."""
+        if self.expert_mesh is None:
+            return blocks
+        return [
+            part
+            for block in blocks
+            for part in (block, *([block.mlp.experts] if isinstance(block.mlp, MoeMlp) else []))
+        ]
 
     def wrap(self, decoder: nn.Module) -> nn.Module:
         """Wrap the finished model in DDP over all ranks, if that is the job's kind."""
@@ -137,6 +170,16 @@ class Sharder:
 
             wrapped.register_comm_hook(None, bf16_compress_hook)
         return wrapped
+
+
+def sharded_dim(parameter: nn.Parameter, ranks: int) -> Shard | None:
+    """The dimension by which FSDP2 shards a parameter; None for its first.
+
+    Stacked experts are sharded by their second if there are too few to give each rank the same:
+    FSDP2 would pad them, to several times their size on many ranks.
+    """
+    uneven = parameter.dim() > 2 and parameter.shape[0] % ranks
+    return Shard(1) if uneven and parameter.shape[1] % ranks == 0 else None
 
 
 def _replicate() -> Any:
@@ -167,16 +210,14 @@ def reducing(module: nn.Module, *, last: bool) -> Iterator[None]:
 def optimizer_of(job: TrainJob, parameters: Iterable[nn.Parameter]) -> Any:
     """The optimizer; sharded over the data-parallel ranks for ZeRO-1.
 
-    DTensors and ordinary tensors go into groups of their own: the fused kernels take no mixture.
+    DTensors and ordinary tensors go into groups of their own, and so do DTensors of each mesh: the
+    fused kernels take no mixture.
     """
-    from torch.distributed.tensor import DTensor
-
     listed = list(parameters)
-    groups = [
-        [p for p in listed if isinstance(p, DTensor)],
-        [p for p in listed if not isinstance(p, DTensor)],
-    ]
-    given = [{"params": group} for group in groups if group]
+    groups: dict[Any, list[nn.Parameter]] = {}
+    for p in listed:
+        groups.setdefault(p.device_mesh if isinstance(p, DTensor) else None, []).append(p)
+    given = [{"params": group} for group in groups.values()]
     kind: Any = torch.optim.SGD if job.optimizer == "sgd" else torch.optim.AdamW
     options: dict[str, Any] = {"lr": job.learning_rate, "fused": listed[0].is_cuda or None}
     if job.strategy.sharding == "zero1" and job.strategy.data_parallel > 1:

@@ -13,7 +13,7 @@ same numbers.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -29,6 +29,9 @@ ROPE_BASE = 10_000.0
 """Base of the rotary angles; speed does not depend on it (Su et al., arXiv 2104.09864)."""
 
 NORM_EPS = 1e-5
+
+Exchange = Callable[[nn.Module, Tensor, list[int]], Tensor]
+"""Experts, rows sorted by expert, and rows of every expert of the layer -> rows in that order."""
 
 
 def _norm(model: Model, width: int) -> nn.Module:
@@ -96,11 +99,11 @@ class Attention(nn.Module):
 class Mlp(nn.Module):
     """The dense half of a block: gated (SwiGLU) or plain (GELU)."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, width: int, *, bias: bool) -> None:
         super().__init__()
-        self.w1 = nn.Linear(model.hidden, model.ffn, bias=model.mlp_bias)
-        self.w3 = nn.Linear(model.hidden, model.ffn, bias=model.mlp_bias) if model.gated else None
-        self.w2 = nn.Linear(model.ffn, model.hidden, bias=model.mlp_bias)
+        self.w1 = nn.Linear(model.hidden, width, bias=bias)
+        self.w3 = nn.Linear(model.hidden, width, bias=bias) if model.gated else None
+        self.w2 = nn.Linear(width, model.hidden, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform every token on its own."""
@@ -111,15 +114,140 @@ class Mlp(nn.Module):
         return out
 
 
+class Experts(nn.Module):
+    """Grouped MLPs: the routed experts of a layer, or those of them that a rank holds.
+
+    Weights are stacked, (experts, out, in), so that a layer has few parameters, however many
+    experts there are.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        assert model.moe is not None
+        count, width, hidden = model.moe.experts, model.moe.ffn, model.hidden
+        self.w1 = nn.Parameter(torch.empty(count, width, hidden))
+        self.w3 = nn.Parameter(torch.empty(count, width, hidden)) if model.gated else None
+        self.w2 = nn.Parameter(torch.empty(count, hidden, width))
+        biased = model.moe.bias
+        self.w1_bias = nn.Parameter(torch.empty(count, width)) if biased else None
+        self.w3_bias = nn.Parameter(torch.empty(count, width)) if biased and model.gated else None
+        self.w2_bias = nn.Parameter(torch.empty(count, hidden)) if biased else None
+
+    def forward(self, rows: Tensor, counts: list[int]) -> Tensor:
+        """Transform rows that are sorted by expert, `counts` of them for each."""
+        up = grouped_linear(rows, self.w1, self.w1_bias, counts)
+        if self.w3 is None:
+            inner = functional.gelu(up)
+        else:
+            inner = functional.silu(up) * grouped_linear(rows, self.w3, self.w3_bias, counts)
+        return grouped_linear(inner, self.w2, self.w2_bias, counts)
+
+
+def grouped_linear(rows: Tensor, weight: Tensor, bias: Tensor | None, counts: list[int]) -> Tensor:
+    """Multiply each group of rows by its own matrix: at once if groups are equal, else in turn.
+
+    Args:
+        rows: Sorted by group, (rows, in).
+        weight: Of every group, (groups, out, in).
+        bias: Of every group, (groups, out), or None.
+        counts: Rows of every group.
+    """
+    if len(set(counts)) == 1:
+        grouped = rows.view(len(counts), counts[0], rows.shape[1])
+        out = torch.bmm(grouped, weight.transpose(1, 2))
+        return (out if bias is None else out + bias[:, None]).flatten(0, 1)
+    biases = [None] * len(counts) if bias is None else bias.unbind()
+    parts = zip(rows.split(counts), weight.unbind(), biases, strict=True)
+    # Groups without rows too: a weight without a gradient would be missing in its reduction.
+    return torch.cat([functional.linear(*part) for part in parts])
+
+
+class MoeMlp(nn.Module):
+    """The mixture-of-experts half of a block: router, routed experts, shared experts.
+
+    Each token visits its top-k experts, weighted by the softmax of their logits (Mixtral, arXiv
+    2401.04088, section 2.1). No token is dropped.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        moe = model.moe
+        assert moe is not None
+        self.per_token = moe.experts_per_token
+        self.count = moe.experts
+        self.router = nn.Linear(model.hidden, moe.experts, bias=moe.bias)
+        self.experts = Experts(model)
+        # Shared experts together are one MLP of their joint width.
+        width = moe.shared_experts * moe.shared_ffn
+        self.shared = Mlp(model, width, bias=False) if width else None
+        self.gate = nn.Linear(model.hidden, 1, bias=False) if moe.shared_gate else None
+        self.balanced = True
+        """Whether tokens go to experts in turn, whatever the router says."""
+        self.exchange: Exchange | None = None
+        """Sends rows to the ranks of their experts and back; None where a rank holds them all."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Send every token of `x` (batch, sequence, hidden) through its experts."""
+        logits = self.router(x).flatten(0, 1)
+        if self.balanced:
+            chosen = experts_in_turn(len(logits), self.count, self.per_token, x.device)
+            each, rest = divmod(chosen.numel(), self.count)
+            counts = [each + (expert < rest) for expert in range(self.count)]
+        else:
+            chosen = logits.topk(self.per_token).indices
+            counts = chosen.flatten().bincount(minlength=self.count).tolist()
+        weights = logits.gather(1, chosen).float().softmax(1).to(x.dtype)
+        order = chosen.flatten().argsort(stable=True)
+        rows = x.flatten(0, 1)[order // self.per_token]
+        if self.exchange is None:
+            rows = self.experts(rows, counts)
+        else:
+            rows = self.exchange(self.experts, rows, counts)
+        rows = rows[order.argsort()].view(len(logits), self.per_token, -1)
+        out = torch.bmm(weights[:, None], rows.to(x.dtype)).view_as(x)
+        if self.shared is None:
+            return out
+        said = self.shared(x)
+        out = out + (said if self.gate is None else self.gate(x).sigmoid() * said)
+        return out
+
+
+def experts_in_turn(tokens: int, experts: int, per_token: int, device: Any) -> Tensor:
+    """Experts of every token, (tokens, per_token), dealt in turn so that all get the same rows.
+
+    Benchmarks force such a balance, because a router that is not trained would measure chance
+    (Megatron-LM: `--moe-router-force-load-balancing`).
+
+    >>> experts_in_turn(4, 4, 2, "cpu").tolist()
+    [[0, 1], [2, 3], [0, 1], [2, 3]]
+    """
+    return (torch.arange(tokens * per_token, device=device) % experts).view(tokens, per_token)
+
+
+def has_experts(model: Model, layer: int) -> bool:
+    """Return whether a layer, counted from 0, has experts.
+
+    Dense layers are the first ones, or lie between those with experts (Llama 4 Maverick: every
+    second layer has experts, from the second on).
+    """
+    if model.moe is None:
+        return False
+    if model.moe.dense == "first":
+        return layer >= model.dense_layers
+    # The expert layers up to and with this one, less those before it.
+    share = model.moe_layers
+    return (layer + 1) * share // model.layers > layer * share // model.layers
+
+
 class Block(nn.Module):
     """One layer: attention and MLP around the residual stream."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, *, experts: bool = False) -> None:
         super().__init__()
         self.attention_norm = _norm(model, model.hidden)
         self.attention = Attention(model)
         self.mlp_norm = None if model.shared_norm else _norm(model, model.hidden)
-        self.mlp = Mlp(model)
+        self.mlp = MoeMlp(model) if experts else Mlp(model, model.ffn, bias=model.mlp_bias)
         self.after_attention = _norm(model, model.hidden) if model.post_norms else None
         self.after_mlp = _norm(model, model.hidden) if model.post_norms else None
         self.parallel = model.parallel_block
@@ -162,7 +290,9 @@ class Decoder(nn.Module):
         named = first and model.embedding_norm
         self.embedding_norm = _norm(model, model.hidden) if named else None
         chosen = range(model.layers) if layers is None else layers
-        self.layers = nn.ModuleDict({str(index): Block(model) for index in chosen})
+        self.layers = nn.ModuleDict(
+            {str(index): Block(model, experts=has_experts(model, index)) for index in chosen}
+        )
         self.norm = _norm(model, model.hidden) if last else None
         self.head = nn.Linear(model.hidden, model.vocab, bias=False) if last else None
         self._angles: tuple[Tensor, Tensor] | None = None

@@ -4,7 +4,7 @@
     plan.gemms[0], plan.attention
 
 Plain data, without torch. GEMMs are those of the decoder that is trained here: separate query, key
-and value projections, each as forward, dgrad and wgrad.
+and value projections, each as forward, dgrad and wgrad. Experts are grouped GEMMs of balanced rows.
 """
 
 from __future__ import annotations
@@ -30,6 +30,13 @@ class Gemm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Depth."""
     role: str
     """Whose product it is: "wq forward", "head weight"."""
+    groups: int = 1
+    """Products of that shape in one kernel: the experts of a rank."""
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """What tells products apart."""
+        return self.groups, self.m, self.n, self.k
 
 
 class Attention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -113,13 +120,15 @@ def plan_kernels(
 
     Args:
         model: Whose shapes.
-        strategy: How they are split: tp divides widths, cp tokens, the micro-batch multiplies.
+        strategy: How they are split: tp divides widths, cp tokens, the micro-batch multiplies; ep
+            divides experts, etp their width.
         seq_len: Tokens per sequence.
         dtype: Of the operands.
         iters: Samples of each.
 
     Raises:
-        InputError: If tp does not divide the heads, or cp the sequence.
+        InputError: If tp does not divide the heads, cp the sequence, ep the experts, or etp their
+            width.
     """
     tp, cp, batch = strategy.tp, strategy.cp, strategy.micro_batch
     if model.heads % tp or model.ffn % tp:
@@ -133,27 +142,24 @@ def plan_kernels(
     query = model.heads * model.head_dim // tp
     key_value = max(model.kv_heads // tp, 1) * model.head_dim
     ffn, hidden, vocab = model.ffn // tp, model.hidden, -(-model.vocab // tp)
-    # Name, columns, depth.
-    products = [
-        ("wq", query, hidden),
-        ("wk and wv", key_value, hidden),
-        ("wo", hidden, query),
-        ("w1 and w3" if model.gated else "w1", ffn, hidden),
-        ("w2", hidden, ffn),
-        ("head", vocab, hidden),
+    gemms = [
+        *_products("wq", tokens, query, hidden),
+        *_products("wk and wv", tokens, key_value, hidden),
+        *_products("wo", tokens, hidden, query),
+        *(_mlp_products("", model, tokens, ffn) if ffn else ()),
+        *_products("head", tokens, vocab, hidden),
     ]
-    gemms: dict[tuple[int, int, int], Gemm] = {}
-    for name, n, k in products:
-        for role, shape in (
-            ("forward", (tokens, n, k)),
-            ("input", (tokens, k, n)),
-            ("weight", (n, k, tokens)),
-        ):
-            row = Gemm(m=shape[0], n=shape[1], k=shape[2], role=f"{name} {role}")
-            gemms.setdefault(shape, row)
+    # Every activation of a token, whichever block has the most.
+    if model.moe is not None:
+        experts, width = _expert_products(model, strategy, tokens)
+        gemms += experts
+        ffn = max(ffn, width)
+    distinct: dict[tuple[int, ...], Gemm] = {}
+    for gemm in gemms:
+        distinct.setdefault(gemm.shape, gemm)
     return KernelPlan(
         dtype=dtype,
-        gemms=list(gemms.values()),
+        gemms=list(distinct.values()),
         attention=[
             Attention(
                 batch=batch, heads=model.heads // tp, seq_len=seq_len // cp,
@@ -173,6 +179,50 @@ def plan_kernels(
     )  # fmt: skip
 
 
+def _products(name: str, rows: int, n: int, k: int, groups: int = 1) -> list[Gemm]:
+    """Forward, dgrad and wgrad of a product with a weight of n x k."""
+    shapes = {"forward": (rows, n, k), "input": (rows, k, n), "weight": (n, k, rows)}
+    return [
+        Gemm(m=shape[0], n=shape[1], k=shape[2], role=f"{name} {role}", groups=groups)
+        for role, shape in shapes.items()
+    ]
+
+
+def _mlp_products(prefix: str, model: Model, rows: int, width: int, groups: int = 1) -> list[Gemm]:
+    """Products of an MLP, or of as many experts as there are groups."""
+    first = f"{prefix}w1 and w3" if model.gated else f"{prefix}w1"
+    return [
+        *_products(first, rows, width, model.hidden, groups),
+        *_products(f"{prefix}w2", rows, model.hidden, width, groups),
+    ]
+
+
+def _expert_products(model: Model, strategy: Strategy, tokens: int) -> tuple[list[Gemm], int]:
+    """Products of router, routed and shared experts, and activations of a token, elements.
+
+    Of the tokens x experts_per_token rows, an expert gets the same number from each of the
+    ep x etp ranks that exchange them.
+    """
+    moe, ep, tp = model.moe, strategy.ep, strategy.tp
+    etp = strategy.etp
+    assert moe is not None
+    if moe.experts % ep or moe.ffn % etp:
+        raise InputError(
+            f"ep = {ep} and etp = {etp} do not divide the {moe.experts} experts of {moe.ffn} of "
+            f"{model.name}"
+        )
+    # Sequence parallelism leaves each tensor-parallel rank its part of the tokens.
+    own = tokens // tp
+    rows = max(own * moe.experts_per_token * ep * etp // moe.experts, 1)
+    shared = moe.shared_experts * moe.shared_ffn // tp
+    listed = [
+        *_products("router", own, moe.experts, model.hidden),
+        *_mlp_products("expert ", model, rows, moe.ffn // etp, moe.experts // ep),
+        *(_mlp_products("shared ", model, tokens, shared) if shared else ()),
+    ]
+    return listed, moe.experts_per_token * moe.ffn // tp + shared
+
+
 def join_plans(plans: list[KernelPlan]) -> KernelPlan:
     """Put the kernels of several models into one plan, each shape once."""
     first = plans[0]
@@ -181,7 +231,7 @@ def join_plans(plans: list[KernelPlan]) -> KernelPlan:
         listed = [row for plan in plans for row in getattr(plan, field)]
         seen: dict[object, object] = {}
         for row in listed:
-            shape = (row.m, row.n, row.k) if isinstance(row, Gemm) else row
+            shape = row.shape if isinstance(row, Gemm) else row
             seen.setdefault(shape, row)
         rows[field] = list(seen.values())
     return msgspec.structs.replace(first, **rows)

@@ -60,7 +60,7 @@ def _kernels(plan: KernelPlan, device: torch.device) -> Iterator[Row]:
     """Every kernel of the plan, built when it is its turn."""
     options: dict[str, Any] = {"dtype": DTYPES[plan.dtype], "device": device}
     for gemm in plan.gemms:
-        yield _gemm(gemm, options)
+        yield (_grouped_gemm if gemm.groups > 1 else _gemm)(gemm, options)
     for attention in plan.attention:
         yield from _attention(attention, options)
     for block in plan.elementwise:
@@ -82,6 +82,19 @@ def _gemm(row: Gemm, options: dict[str, Any]) -> Row:
     out = torch.empty(row.m, row.n, **options)
     columns = {"kernel": "gemm", "m": row.m, "n": row.n, "k": row.k, "notes": row.role}
     return columns, lambda: torch.mm(a, b, out=out), 2.0 * row.m * row.n * row.k, "tflops"
+
+
+def _grouped_gemm(row: Gemm, options: dict[str, Any]) -> Row:
+    """Products of experts with the same number of rows, as the decoder computes them."""
+    a = torch.randn(row.groups, row.m, row.k, **options)
+    b = torch.randn(row.groups, row.n, row.k, **options).transpose(1, 2)
+    out = torch.empty(row.groups, row.m, row.n, **options)
+    columns = {
+        "kernel": "grouped_gemm", "batch": row.groups, "m": row.m, "n": row.n, "k": row.k,
+        "notes": row.role,
+    }  # fmt: skip
+    work = 2.0 * row.groups * row.m * row.n * row.k
+    return columns, lambda: torch.bmm(a, b, out=out), work, "tflops"
 
 
 def _attention(row: Attention, options: dict[str, Any]) -> Iterator[Row]:

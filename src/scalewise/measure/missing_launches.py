@@ -63,6 +63,7 @@ def _label(spec: LaunchSpec, *, long: bool = False) -> str:
     if long:
         more = f", seq {job.seq_len}, batch {job.global_batch}, {job.precision}"
         more += ", compiled" if job.compile else ""
+        more += f", {job.routing} routing" if job.model.moe is not None else ""
     return f"{job.model.name} {job.strategy}{more}, launch {planned.launch}"
 
 

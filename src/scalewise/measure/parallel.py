@@ -4,8 +4,8 @@
     loss = trainer.step(tokens, targets)        # forward, backward, optimizer; None without a loss
 
 Blocks are built one at a time, so that no rank ever holds the whole model: draw the weights, split
-them (tensor parallel), mark recompute, compile, shard (data parallel). Pipelines wrap the finished
-stages. Tensor-parallel ranks are innermost, as the costs of `Strategy` assume.
+them (expert and tensor parallel), mark recompute, compile, shard (data parallel). Pipelines wrap
+the finished stages. Tensor-parallel ranks are innermost, as the costs of `Strategy` assume.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from torch.distributed.tensor.parallel import loss_parallel
 
 from scalewise.measure.check import stage_bounds
 from scalewise.measure.data_parallel import Sharder, optimizer_of, reducing
-from scalewise.measure.decoder import Decoder, loss_of, materialize
+from scalewise.measure.decoder import Decoder, MoeMlp, loss_of, materialize
+from scalewise.measure.expert_parallel import (
+    expert_mesh_of,
+    scale_expert_grads,
+    split_experts,
+)
 from scalewise.measure.pipeline import Pipeline, plain_loss, stages_of
 from scalewise.measure.recompute import with_recompute
 from scalewise.measure.tensor_parallel import split_block, split_edges
@@ -40,6 +45,8 @@ class Trainer:
     optimizer: Any
     pipeline: Pipeline | None
     mesh: Any
+    expert_mesh: Any
+    """Of the experts; None where they are spread like dense weights."""
     device: torch.device
     data_rank: int
     """Place among the ranks that read different data."""
@@ -62,12 +69,19 @@ class Trainer:
             The mean loss over this rank's tokens; None on ranks without the last stage.
         """
         loss = self.gradients(inputs, targets)
-        all_reduce_partial_grads(self.modules)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss
 
     def gradients(self, inputs: Tensor, targets: Tensor) -> Tensor | None:
+        """Compute the gradients of one step, as its optimizer sees them; see `step`."""
+        loss = self._forward_backward(inputs, targets)
+        all_reduce_partial_grads(self.modules)
+        if self.expert_mesh is not None:
+            scale_expert_grads(self.modules, self.job, self.expert_mesh)
+        return loss
+
+    def _forward_backward(self, inputs: Tensor, targets: Tensor) -> Tensor | None:
         """Forward and backward of all micro-batches."""
         with self._contexts():
             if self.pipeline is not None:
@@ -124,7 +138,8 @@ def build(job: TrainJob, device: torch.device) -> Trainer:
     """
     mesh = mesh_of(job, device)
     s = job.strategy
-    sharder = Sharder(job, mesh, device)
+    expert_mesh = expert_mesh_of(job, device)
+    sharder = Sharder(job, mesh, device, expert_mesh)
     total = s.pp * job.chunks
     bounds = stage_bounds(job.model.layers, total, s.first_stage_layers, s.last_stage_layers)
     pp_rank = mesh["pp"].get_local_rank()
@@ -133,10 +148,11 @@ def build(job: TrainJob, device: torch.device) -> Trainer:
         chosen = stages_of(pp_rank, pp=s.pp, chunks=job.chunks, schedule=s.schedule)
     stages = {
         index: build_stage(
-            job, mesh, device, sharder, bounds[index], first=index == 0, last=index == total - 1
+            job, mesh, expert_mesh, device, sharder, bounds[index],
+            first=index == 0, last=index == total - 1,
         )
         for index in chosen
-    }
+    }  # fmt: skip
     data_rank = mesh.get_local_rank("dp_replicate") * s.dp_shard + mesh.get_local_rank("dp_shard")
     modules = list(stages.values())
     parameters = [p for module in modules for p in module.parameters()]
@@ -146,6 +162,7 @@ def build(job: TrainJob, device: torch.device) -> Trainer:
         optimizer=optimizer_of(job, parameters),
         pipeline=Pipeline(job, stages, mesh["pp"], device) if s.pp > 1 else None,
         mesh=mesh,
+        expert_mesh=expert_mesh,
         device=device,
         data_rank=data_rank,
         autocast=job.precision == "bf16" and sharder.kind in ("none", "ddp"),
@@ -165,6 +182,7 @@ def mesh_of(job: TrainJob, device: torch.device) -> Any:
 def build_stage(
     job: TrainJob,
     mesh: Any,
+    expert_mesh: Any,
     device: torch.device,
     sharder: Sharder,
     layers: range,
@@ -178,6 +196,10 @@ def build_stage(
         decoder = Decoder(job.model, seq_len=job.seq_len, layers=layers, first=first, last=last)
     for index, block in list(decoder.layers.items()):
         materialize(block, f"layers.{index}.", device=device, seed=job.seed)
+        if isinstance(block.mlp, MoeMlp):
+            block.mlp.balanced = job.routing == "balanced"
+            if expert_mesh is not None:
+                split_experts(block.mlp, expert_mesh)
         if s.tp > 1:
             split_block(block, mesh["tp"], sequence_parallel=s.sequence_parallel)
         block = with_recompute(block, s.recompute, layer=int(index))

@@ -12,7 +12,8 @@ from __future__ import annotations
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from scalewise.measure.decoder import Block
-from scalewise.strategy import Recompute, recomputed_blocks
+from scalewise.recompute import recomputed_blocks
+from scalewise.strategy import Recompute
 
 
 def with_recompute(block: Block, kind: Recompute, *, layer: int) -> Block:

@@ -23,7 +23,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from scalewise.measure.decoder import Block, Decoder
+from scalewise.measure.decoder import Block, Decoder, Mlp, MoeMlp
 
 
 def split_block(block: Block, mesh: Any, *, sequence_parallel: bool) -> None:
@@ -40,17 +40,30 @@ def split_block(block: Block, mesh: Any, *, sequence_parallel: bool) -> None:
         "attention.wk": ColwiseParallel(),
         "attention.wv": ColwiseParallel(),
         "attention.wo": RowwiseParallel(output_layouts=rows),
-        "mlp.w1": ColwiseParallel(),
-        "mlp.w2": RowwiseParallel(output_layouts=rows),
     }
-    if block.mlp.w3 is not None:
-        plan["mlp.w3"] = ColwiseParallel()
+    dense: dict[str, Mlp] = {"mlp": block.mlp} if isinstance(block.mlp, Mlp) else {}
+    if isinstance(block.mlp, MoeMlp):
+        # Each rank routes its own part of the sequence, so routers get partial gradients.
+        local = PrepareModuleInput(
+            input_layouts=(rows,), desired_input_layouts=(rows,), use_local_output=True
+        )
+        plan |= {"mlp": local, "mlp.router": SequenceParallel(use_local_output=True)}
+        if block.mlp.gate is not None:
+            plan["mlp.gate"] = SequenceParallel(use_local_output=True)
+        if block.mlp.shared is not None:
+            dense = {"mlp.shared": block.mlp.shared}
+    for name, mlp in dense.items():
+        plan[f"{name}.w1"] = ColwiseParallel()
+        plan[f"{name}.w2"] = RowwiseParallel(output_layouts=rows)
+        if mlp.w3 is not None:
+            plan[f"{name}.w3"] = ColwiseParallel()
+        if sequence_parallel:
+            plan[name] = PrepareModuleInput(
+                input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
+            )
     if sequence_parallel:
         plan["attention"] = PrepareModuleInput(
             input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)
-        )
-        plan["mlp"] = PrepareModuleInput(
-            input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)
         )
         for name in ("attention_norm", "mlp_norm", "after_attention", "after_mlp"):
             if getattr(block, name) is not None:

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from scalewise.measure.data import Source, Synthetic, TextFile, batch, sequences_of
+from scalewise.measure.expert_parallel import imbalance_of
 from scalewise.measure.parallel import Trainer, build
 from scalewise.measure.power import Counter, device_counter, host_counter
 from scalewise.records.job import TrainJob
@@ -51,6 +52,9 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
     """How long that was, seconds."""
     energy_source: str | None = None
     """Whose counter."""
+    ep_imbalance: float | None = None
+    """Rows of the busiest expert-parallel rank over the mean, averaged over layers and
+    micro-batches, warm-up included; 1 if balanced, None without expert parallelism."""
     traces: list[str] = []
     """Profiler traces, one per rank, where they were asked for."""
     trace: dict[str, Any] | None = None
@@ -89,6 +93,7 @@ def train(job: TrainJob, device: torch.device, *, folder: Path | None = None) ->
     seconds = step_lengths(_all_max(ends, device))
     energy, source = _energy(counter, joules, device)
     peak = _all_max([memory.peak()], device)[0]
+    imbalance = imbalance_of(trainer.modules, device)
     traces: list[str] = []
     if job.trace_steps and folder is not None:
         traces = _traced(job, trainer, batches, device, folder)
@@ -102,6 +107,7 @@ def train(job: TrainJob, device: torch.device, *, folder: Path | None = None) ->
         energy_joules=energy,
         energy_seconds=None if energy is None else sum(seconds[job.warmup :]),
         energy_source=source,
+        ep_imbalance=imbalance,
         traces=traces,
     )
     del trainer, batches, losses

@@ -23,8 +23,10 @@ Device = Literal["cuda", "cpu"]
 """As PyTorch says it: ROCm devices are "cuda" too."""
 
 Optimizer = Literal["adamw", "sgd"]
+Routing = Literal["balanced", "topk"]
 
 PRECISIONS: tuple[str, ...] = get_args(Precision)
+ROUTINGS: tuple[str, ...] = get_args(Routing)
 
 
 class TrainJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +58,9 @@ class TrainJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Of weights and synthetic tokens."""
     text: str | None = None
     """A file whose bytes are the tokens; None for synthetic ones."""
+    routing: Routing = "balanced"
+    """Experts of a token: "balanced" deals tokens in turn, so that all experts get the same rows;
+    "topk" asks the router. Dense models have no use for it."""
 
     def __post_init__(self) -> None:
         for field in ("seq_len", "global_batch", "steps"):
@@ -77,6 +82,11 @@ class TrainJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def ranks(self) -> int:
         """Processes, one per device."""
         return self.strategy.accelerators
+
+    @property
+    def etp(self) -> int:
+        """Expert tensor-parallel degree."""
+        return self.strategy.etp
 
     @property
     def num_microbatches(self) -> int:
@@ -115,6 +125,19 @@ def job_of(inputs: dict[str, Any]) -> TrainJob:
         return msgspec.convert({**inputs, "strategy": strategy}, TrainJob)
     except (KeyError, msgspec.ValidationError) as error:
         raise InputError(f"the inputs of a record cannot be read: {error}") from error
+
+
+def check_routing(word: str) -> Routing:
+    """Read the name of a routing.
+
+    Raises:
+        InputError: If there is none of that name.
+    """
+    for known in get_args(Routing):
+        if word.lower() == known:
+            found: Routing = known
+            return found
+    raise InputError(f"unknown routing {word[:40]}", hint=did_you_mean(word.lower(), ROUTINGS))
 
 
 def check_precision(word: str) -> Precision:

@@ -19,9 +19,10 @@ from scalewise.catalog import load_accelerator
 from scalewise.errors import ScalewiseError
 from scalewise.model import Convention, Model
 from scalewise.physics.memory import op_fraction
+from scalewise.recompute import recomputed_blocks
 from scalewise.records.files import Record
 from scalewise.records.job import TrainJob, job_of
-from scalewise.strategy import Recompute, recomputed_blocks
+from scalewise.strategy import Recompute
 
 CONVENTION: Convention = "causal"
 """How FLOPs are counted: what the causal mask leaves (`Model.training_flops`)."""
@@ -109,6 +110,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Collectives of one traced step, mean over the traced ranks; None without a trace."""
     exposed_seconds: float | None
     """The exposed part of them."""
+    routing: str | None
+    """Experts of a token: "balanced" or "topk"; None for a dense model."""
+    ep_imbalance: float | None
+    """Rows of the busiest expert-parallel rank over the mean, mean of the launches; None without
+    expert parallelism."""
     loss_first: float
     """Of the first step, nats per token."""
     loss_last: float
@@ -175,6 +181,8 @@ def summarize(records: Sequence[Record]) -> Summary:
         memory_basis=str(last["memory_basis"]),
         communication_seconds=_mean_of(records, "communication_seconds"),
         exposed_seconds=_mean_of(records, "exposed_seconds"),
+        routing=None if job.model.moe is None else job.routing,
+        ep_imbalance=_mean([r.results.get("ep_imbalance") for r in records]),
         loss_first=last["losses"][0],
         loss_last=last["losses"][-1],
         warnings=list(dict.fromkeys(w for r in records for w in r.warnings)),
@@ -196,19 +204,22 @@ def recomputed_flops(model: Model, seq_len: int, kind: Recompute) -> float:
     """FLOPs per token that backward repeats of forward.
 
     PyTorch's checkpoint stops as soon as it has what backward needs: of a whole block, everything
-    but the last product.
+    but the last product. Routed experts repeat theirs too, because their weights need it.
     """
     parts = model.forward_flops_parts(seq_len)
     if kind in ("selective", "attention"):
         return parts["attention"]
     products = parts["qkv"] + parts["attention_out"] + parts["mlp"]
+    products += parts["router"] + parts["experts"] + parts["shared_experts"]
     if kind == "op":
         query, key_value = model.heads * model.head_dim, model.kv_heads * model.head_dim
         return float(op_fraction(query, key_value, model.ffn, gated=model.gated) * products)
     blocks = recomputed_blocks(kind)
     if blocks is None:
         return 0.0
-    last = 2.0 * model.layers * model.hidden * model.ffn
+    last = 2.0 * model.dense_layers * model.hidden * model.ffn
+    if model.moe is not None and not model.moe.shared_gate:
+        last += parts["shared_experts"] / model.mlp_matrices
     return blocks[0] / blocks[1] * (products + parts["attention"] - last)
 
 
@@ -233,6 +244,9 @@ def _greatest(values: Iterable[Any]) -> float | None:
 
 def _mean_of(records: Sequence[Record], field: str) -> float | None:
     """Mean of a number that traces gave, over the launches that have it."""
-    known = [r.results["trace"][field] for r in records if (r.results.get("trace") or {}).get(field)
-             is not None]  # fmt: skip
+    return _mean([(r.results.get("trace") or {}).get(field) for r in records])
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

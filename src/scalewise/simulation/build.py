@@ -82,10 +82,11 @@ def split(layers: int, chunks: int, *, first: bool = False) -> list[int]:
 
 def _lengths(durations: Durations) -> Lengths:
     """Return approximate seconds of each pass of ZB-V, as a framework would measure them."""
-    gather = durations.gather if durations.sharding == 3 and durations.gather_each else 0.0
+    gathers = durations.sharding == 3 and durations.gather_each
+    gather, again = (durations.gather, durations.gather_again) if gathers else (0.0, 0.0)
     layer = {
         "F": max(durations.forward, gather),
-        "I": max(durations.inputs, gather if durations.reshard_after_forward else 0.0),
+        "I": max(durations.inputs, again if durations.reshard_after_forward else 0.0),
         "W": max(
             durations.weights,
             durations.reduce if durations.sharding >= 2 and durations.reduce_each else 0.0,
@@ -276,18 +277,17 @@ class _Rank:
             before: Block before the action, at whose start the first all-gather is issued.
         """
         durations = self.durations
+        seconds = durations.gather if action.kind == "F" else durations.gather_again
         ahead = durations.prefetch if durations.overlap else 0
         at = place - ahead
         if ahead == 0:
             after = blocks[-1] if blocks else (gate if gate >= 0 else before)
-            return self.data(
-                durations.gather, "all-gather", action, layer, after=(after, *self.hold)
-            )
+            return self.data(seconds, "all-gather", action, layer, after=(after, *self.hold))
         if at >= 0:
-            return self.data(durations.gather, "all-gather", action, layer, after_start=blocks[at])
+            return self.data(seconds, "all-gather", action, layer, after_start=blocks[at])
         if gate >= 0:
-            return self.data(durations.gather, "all-gather", action, layer, after=(gate,))
-        return self.data(durations.gather, "all-gather", action, layer, after_start=before)
+            return self.data(seconds, "all-gather", action, layer, after=(gate,))
+        return self.data(seconds, "all-gather", action, layer, after_start=before)
 
     def _backward(self, action: Action) -> None:
         """Add backward blocks in reverse, with all-gathers of freed parameters and reductions."""
@@ -343,16 +343,18 @@ class _Rank:
         """Add the reduction of a block's gradients after its backward."""
         durations = self.durations
         if self.scattered and (durations.reduce_each or action.micro == self.last):
+            final = action.micro == self.last
+            seconds = durations.reduce_last if final else durations.reduce
             # Backward runs ahead of the reductions only as far as their buffers allow.
-            task = self.data(durations.reduce, "reduce", action, layer, after=(block,))
+            task = self.data(seconds, "reduce", action, layer, after=(block,))
             self.reductions.append(task)
             if not durations.overlap:
                 self.hold.append(task)
             elif len(self.reductions) >= self.ahead:
                 self.hold.append(self.reductions.pop(0))
-            if durations.across > 0.0:
+            if durations.across > 0.0 and (final or not durations.sync_once):
                 self._all_reduce(action, layer, task)
-        if action.micro == self.last and self.stage.reduce > 0.0:
+        if self._step_reduces(action):
             low, high = self._piece(self.reduced, durations.share)
             self.reduced += 1
             if high > low:
@@ -360,6 +362,11 @@ class _Rank:
                     self.stage.reduce * (high - low), "reduce", action, layer,
                     after=(block,), slows=False,
                 )  # fmt: skip
+
+    def _step_reduces(self, action: Action) -> bool:
+        """Whether DDP or ZeRO-1 reduces gradients beside an action."""
+        due = self.durations.step_reduce_each or action.micro == self.last
+        return due and self.stage.reduce > 0.0
 
     def _all_reduce(self, action: Action, layer: int, scatter: int) -> None:
         """Add the all-reduce between replicas, which runs one block longer than its scatter."""
@@ -373,8 +380,10 @@ class _Rank:
             self.hold.append(self.replicas.pop(0))
 
     def _piece(self, place: int, share: float) -> tuple[float, float]:
-        """Return the range of the once-per-step reduction that is ready with a block."""
+        """Return the range of the reduction of all gradients that is ready with a block."""
         blocks = max(self.stage.layers, 1)
+        if self.durations.step_reduce_each:
+            place %= blocks
         return min(place / blocks, share), min((place + 1) / blocks, share)
 
     def _root_reduce(self, action: Action) -> None:
@@ -383,22 +392,33 @@ class _Rank:
         due = durations.reduce_each or action.micro == self.last
         if self.scattered and due and self.stage.root_reduce > 0.0:
             task = self.data(
-                self.stage.root_reduce, "reduce", action, NONE,
+                self._root_seconds(action), "reduce", action, NONE,
                 after=(self.step.graph.last(self.main),),
             )  # fmt: skip
             if not durations.overlap:
                 self.hold.append(task)
+        self._finish_reduction(action)
 
-    def _rest_of_reduction(self, action: Action) -> None:
-        """Add the reduction that the last backward cannot overlap."""
+    def _finish_reduction(self, action: Action) -> None:
+        """Let the next forward wait for all buckets of a micro-batch that reduces its own."""
+        if self._step_reduces(action) and action.micro < self.last:
+            self.hold.append(self._rest_of_reduction(action))
+
+    def _root_seconds(self, action: Action) -> float:
+        """Return the seconds to reduce gradients outside of layers."""
+        waits = self.durations.sync_once and action.micro < self.last
+        return self.stage.root_reduce - (self.stage.root_across if waits else 0.0)
+
+    def _rest_of_reduction(self, action: Action) -> int:
+        """Add the reduction that a backward cannot overlap."""
         hidden = (
             self._piece(max(self.reduced - 1, 0), self.durations.share)[1] if self.reduced else 0.0
         )
         rest = self.stage.reduce * (1.0 - hidden)
-        if rest > 0.0:
-            self.data(
-                rest, "reduce", action, NONE, after=(self.step.graph.last(self.main),), slows=False
-            )
+        after = (self.step.graph.last(self.main),)
+        if rest <= 0.0:
+            return after[0]
+        return self.data(rest, "reduce", action, NONE, after=after, slows=False)
 
     def _updated_parameters(self) -> dict[int, int]:
         """Add the all-gathers of updated parameters during the first forward (ZeRO-1/2).
@@ -448,13 +468,14 @@ class _Rank:
         if action.kind not in "BW":
             return
         if first and self.scattered and (durations.reduce_each or final):
-            seconds = stage.root_reduce + (durations.reduce if layers else 0.0)
+            one = durations.reduce_last if final else durations.reduce
+            seconds = self._root_seconds(action) + (one if layers else 0.0)
             task = self.data(seconds, "reduce", action, NONE, after=(block,))
             if not durations.overlap:
                 self.hold.append(task)
-            if durations.across > 0.0 and layers:
+            if durations.across > 0.0 and layers and (final or not durations.sync_once):
                 self._all_reduce(action, NONE, task)
-        if final and stage.reduce > 0.0:
+        if self._step_reduces(action):
             low, _ = self._piece(self.reduced, durations.share)
             _, high = self._piece(self.reduced + layers - 1, durations.share)
             self.reduced += layers
@@ -463,3 +484,5 @@ class _Rank:
                     stage.reduce * (high - low), "reduce", action, NONE,
                     after_start=block, slows=False,
                 )  # fmt: skip
+        if first:
+            self._finish_reduction(action)

@@ -58,8 +58,14 @@ def _passes(durations: Durations, stage: Stage, *, head: bool) -> Passes:
     found: Passes = {}
     for final in (False, True):
         variant = alone
-        if not (final or durations.reduce_each):
+        if final:
+            variant = replace(variant, reduce=durations.reduce_last)
+        elif not durations.reduce_each:
             variant = replace(variant, reduce=0.0, across=0.0)
+        elif durations.sync_once:
+            variant = replace(variant, across=0.0)
+        # The only micro-batch is the last.
+        variant = replace(variant, reduce_last=variant.reduce)
         if not (final or durations.gather_each):
             variant = replace(variant, gather=0.0)
         step = build(variant, schedules=[order])

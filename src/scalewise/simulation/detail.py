@@ -138,11 +138,13 @@ def _closing(simulation: Simulation, rank: int) -> list[Event]:
     closing, now = simulation.closing, simulation.times.seconds
     found = []
     last = now + closing.seconds - closing.overhead
+    copies = last - closing.offload
     parts = (
         ("compute", "optimizer", "optimizer", now + closing.straggler, closing.optimizer[rank]),
         ("data", "all-gather", "all-gather parameters",
          now + closing.straggler + closing.optimizer[rank], closing.gather[rank]),
         ("compute", "straggler", "wait for the slowest", now, closing.straggler),
+        ("compute", "overhead", "wait for copies of offload", copies, closing.offload),
         ("compute", "overhead", "step overhead", last, closing.overhead),
     )  # fmt: skip
     for stream, kind, name, start, seconds in parts:

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scalewise.numeric import scalar
-from scalewise.physics.collectives import (
-    all_gather_seconds,
-    all_reduce_seconds,
-    reduce_scatter_seconds,
-)
+from scalewise.numeric import scalar, some
+from scalewise.physics.collectives import all_reduce_seconds, reduce_scatter_seconds
 from scalewise.simulation.layer import Block, backward_block, forward_block
-from scalewise.step import data_parallel, gradient_buckets, p2p, zero_bubble
+from scalewise.step import data_parallel, gradient_buckets, optimizer, p2p, tuning, zero_bubble
+from scalewise.step.compose import compose
 from scalewise.step.groups import replica_group, shard_group
+from scalewise.step.hierarchical import gather_seconds
 from scalewise.step.layer import layer_times
+from scalewise.step.quantized_collectives import reduce_seconds
 from scalewise.strategy import SCHEDULES
 
 if TYPE_CHECKING:
@@ -40,14 +39,18 @@ class Stage:
     """Seconds to all-gather what no layer holds (embedding, head), fully sharded."""
     root_reduce: float
     """Reduction of their gradients, seconds."""
+    root_across: float
+    """The part of it between replicas, which only the last micro-batch has where they sync once."""
     reduce: float
-    """Once-per-step gradient reduction (DDP, ZeRO-1), seconds."""
+    """Gradient reduction of DDP and ZeRO-1, seconds: once per step, or of every micro-batch."""
     gather: float
     """Seconds to all-gather the updated parameters once per step (ZeRO-1/2)."""
     optimizer: float
     """Optimizer step, seconds."""
     params: float
-    """Parameters of one rank before data parallelism shards them."""
+    """Parameters of one rank but experts, before data parallelism shards them."""
+    sparse: float
+    """Fraction of its layers that have experts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,14 +70,22 @@ class Durations:
     head_backward: float
     gather: float
     """One all-gather of a layer's parameters (fully sharded)."""
+    gather_again: float
+    """The same before backward."""
     gather_each: bool
     """Whether parameters are all-gathered for every micro-batch, or for the first alone."""
     reduce: float
     """One reduction of its gradients, per micro-batch where it is done for each."""
     across: float
     """One all-reduce of its gradients between replicas, on links of its own."""
+    reduce_last: float
+    """The same of the last micro-batch, with what replicas do once per step."""
     reduce_each: bool
     """Whether gradients are reduced after every micro-batch, or after the last alone."""
+    sync_once: bool
+    """Whether replicas reduce gradients after the last micro-batch alone."""
+    step_reduce_each: bool
+    """Whether DDP and ZeRO-1 reduce gradients after every micro-batch."""
     message: float
     """P2P send/recv of one activation or gradient to the neighboring stage."""
     blocking: bool
@@ -100,6 +111,8 @@ class Durations:
     num_microbatches: int
     overhead: float
     """Constant framework overhead per step, seconds."""
+    offload: float = 0.0
+    """Exposed copies of offload, seconds: their closed form, added to the step."""
     straggler: float
     """Fraction of the step lost to the slowest of all scale-up domains."""
     data_ranks: int
@@ -140,14 +153,24 @@ def durations_of(case: Case) -> Durations:
     loss = scalar(kernels.loss) * gemm_forward / (gemm_forward + gemm_backward)
     num_microbatches, pp = int(split.num_microbatches[0]), int(split.pp[0])
     each = bool(habits.reduces_each(split)[0]) or num_microbatches <= 1
-    once = gradient_buckets.once_per_step(case, np.ones(1), np.ones(1), np.ones(1))
+    once = gradient_buckets.once_per_step(case, *(np.ones(1),) * 3, experts=np.ones(1))
     often = habits.reductions(split)
+    frees = scalar(traffic.backward_all_gather) > 0.0
+    gather = scalar(traffic.all_gather / habits.gathers(split))
+    reduce = reduce_last = scalar(traffic.reduce / often)
+    across = scalar(traffic.across / often)
+    if traffic.sync is not None and bool(habits.syncs_once(split)[0]):
+        reduce, reduce_last = scalar(traffic.sync.others), scalar(traffic.sync.last)
+        across = scalar(traffic.sync.last_across)
     inputs, weights = zero_bubble.passes(own)
     counts, edges = layer_counts(case), _edges(case)
     if split.zb_v[0]:
         # Both ends of the model are on one stage: the one that would be the last.
         counts, edges = counts[::-1], [edges[0] + edges[-1], *[0.0] * (pp - 1)]
-    stages = tuple(_stage(case, *each) for each in zip(counts, edges, strict=True))
+    sparse = [scalar(split.first_sparse), *(scalar(split.middle_sparse),) * (pp - 1)]
+    if pp == 1 or split.zb_v[0]:
+        sparse = [scalar(split.middle_sparse)] * pp
+    stages = tuple(_stage(case, *each) for each in zip(counts, edges, sparse, strict=True))
     return Durations(
         forward_block=forward_block(case, own),
         backward_block=backward_block(case, own),
@@ -156,11 +179,15 @@ def durations_of(case: Case) -> Durations:
         head_forward=gemm_forward + loss,
         head_backward=gemm_backward + scalar(kernels.loss) - loss,
         # What is done once per step is spread over all micro-batches there.
-        gather=scalar(traffic.all_gather / habits.gathers(split)),
+        gather=gather,
+        gather_again=scalar(traffic.backward_all_gather) if frees else gather,
         gather_each=not habits.gathers_once(split)[0],
-        reduce=scalar(traffic.reduce / often),
-        across=scalar(traffic.across / often),
+        reduce=reduce,
+        reduce_last=reduce_last,
+        across=across,
         reduce_each=each,
+        sync_once=bool(habits.syncs_once(split)[0]) and num_microbatches > 1,
+        step_reduce_each=scalar(habits.step_reductions(split)) > 1.0,
         message=scalar(p2p.message_seconds(case)),
         blocking=not (split.overlap_pp[0] and split.interleaved[0]),
         contention=scalar(habits.contention),
@@ -174,6 +201,7 @@ def durations_of(case: Case) -> Durations:
         chunks=int(split.chunks[0]) if pp > 1 else 1,
         num_microbatches=num_microbatches,
         overhead=scalar(habits.overhead_seconds),
+        offload=scalar(compose(case).offload.seconds) if some(split.offload) else 0.0,
         straggler=scalar(habits.straggler) * float(np.log2(np.maximum(split.domains[0], 1.0))),
         data_ranks=int(split.dp_replicate[0] * split.shards[0]),
         stages=stages,
@@ -209,33 +237,43 @@ def _edges(case: Case) -> list[float]:
     """Return parameters outside of layers, by stage: embedding first, head last."""
     pp, shape = int(case.split.pp[0]), case.shape
     if pp == 1:
-        return [scalar(shape.embedding_params + shape.head_params)]
-    return [scalar(shape.embedding_params), *[0.0] * (pp - 2), scalar(shape.tied_copy)]
+        return [scalar(shape.edge_params)]
+    return [scalar(shape.embedding_params), *[0.0] * (pp - 2), scalar(shape.last_params)]
 
 
-def _stage(case: Case, layers: int, edge: float) -> Stage:
+def _stage(case: Case, layers: int, edge: float, sparse: float) -> Stage:
     """Return what one stage moves and updates."""
     split, habits = case.split, case.habits
-    params = (layers * case.shape.layer_params + edge) / split.tp
+    whole = (layers * case.params_of_layer(sparse) + edge) / split.tp
+    params = tuning.trained_params(case, float(layers), whole)
+    experts = tuning.trained_only(case, layers * sparse * case.expert_params_of_layer)
     sharding = split.sharding[0]
-    updated = params / (split.shards if sharding >= 1.0 else 1.0)
-    gather = reduce = root_gather = root_reduce = 0.0
-    if sharding < 3.0 and scalar(params) > 0.0:
-        reduce, gather = (scalar(each) for each in gradient_buckets.step_seconds(case, params))
+    shards = split.shards, split.expert_shards
+    dense, of_experts = shards if sharding >= 1.0 else (1.0, 1.0)
+    updated = params / dense + experts / of_experts
+    gather = reduce = root_gather = root_reduce = root_across = 0.0
+    if sharding < 3.0 and scalar(whole) > 0.0:
+        roots = tuning.trained_only(case, edge / split.tp)
+        times = gradient_buckets.step_seconds(case, params, experts, roots)
+        reduce, gather = (scalar(each) for each in times)
     if sharding >= 2.0 and edge > 0.0:
         rest, group = np.full(1, edge) / split.tp, shard_group(split)
         gradients = habits.reduce_bytes * rest
         across = all_reduce_seconds(gradients / split.shards, replica_group(split), case.links)
         scatter = reduce_scatter_seconds(gradients, group, case.links)
-        root_reduce = scalar(scatter) + scalar(across)
+        root_across = scalar(tuning.trained_only(case, across))
+        scattered = tuning.trained_only(case, reduce_seconds(case, rest, group, scatter))
+        root_reduce = scalar(scattered) + root_across
         if sharding == 3.0:
-            root_gather = scalar(all_gather_seconds(2.0 * rest, group, case.links))
+            root_gather = scalar(gather_seconds(case, case.root_gather_bytes * rest, group))
     return Stage(
         layers=layers,
         root_gather=root_gather,
         root_reduce=root_reduce,
+        root_across=root_across,
         reduce=reduce,
         gather=gather,
-        optimizer=scalar(habits.optimizer_bytes * updated / case.rates.memory),
-        params=scalar(params),
+        optimizer=scalar(optimizer.update(case, float(layers), params, experts, updated).seconds),
+        params=scalar(whole),
+        sparse=sparse,
     )

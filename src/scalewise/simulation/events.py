@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import msgspec
 
-STREAMS = ("compute", "tensor", "context", "data", "replica", "pipeline", "host")
+STREAMS = ("compute", "tensor", "context", "expert", "data", "replica", "pipeline", "host")
 """Streams of a rank, in display order."""
 
 STREAM_NAMES = {
     "compute": "compute",
     "tensor": "tensor parallel",
     "context": "context parallel",
+    "expert": "expert parallel",
     "data": "data parallel",
     "replica": "replicas",
     "pipeline": "pipeline send/recv",

@@ -1,4 +1,4 @@
-"""One pass of one layer: kernels, tensor-parallel collectives, context-parallel ring hops.
+"""One pass of one layer: kernels, TP collectives, ring hops of CP, all-to-all of experts.
 
     block = forward_block(case, own)            # own = layer_times(case)
     block.seconds, block.pieces[0]              # Piece(stream="compute", name="norm", ...)
@@ -6,7 +6,8 @@
 A layer is simulated once, because all are alike: kernels in order on one stream, collectives on
 theirs. The fraction of a tensor-parallel collective that the stack exposes is on the critical path;
 the rest overlaps the adjacent kernel. Ring hops overlap attention blocks, and the next block waits
-for its keys. Host launches are rounded at the end by the same rule as in `estimate`.
+for its keys. The all-to-all of experts overlaps the kernels of another micro-batch, drawn as those
+of this one. Host launches are rounded at the end by the same rule as in `estimate`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from scalewise.numeric import scalar
 from scalewise.physics.compute import smooth_max
 from scalewise.step import context_parallel
+from scalewise.step.expert_parallel import BESIDE
 from scalewise.step.recompute import repeated
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ class Piece(NamedTuple):
     """One piece of a layer, with times from its start."""
 
     stream: str
-    """compute, tensor, context or host."""
+    """compute, tensor, context, expert or host."""
     name: str
     start: float
     seconds: float
@@ -44,8 +46,8 @@ class Kernel(NamedTuple):
     name: str
     seconds: float
     kind: str = "compute"
-    """compute; tensor (a collective with an exposed fraction); context (exposed); ring (attention
-    with overlapped hops)."""
+    """compute; tensor or expert (communication with an exposed fraction); context (exposed); ring
+    (attention with overlapped hops)."""
     hop: float = 0.0
     """Seconds of one hop of a ring."""
     hops: int = 0
@@ -64,6 +66,8 @@ class Block:
     """Exposed tensor-parallel communication, seconds."""
     context: float
     """Exposed context-parallel communication, seconds."""
+    expert: float
+    """Exposed all-to-all of experts, seconds."""
     busy: float
     """Seconds of kernels."""
 
@@ -80,8 +84,12 @@ def forward_block(case: Case, own: Layer) -> Block:
         Kernel("norm, rotary", memory), *before, Kernel("qkv", products / 2.0),
         *gather, attention, Kernel("out", products / 2.0), *after,
         Kernel("norm, activation", memory), *before, Kernel("up, down", products), *after,
+        *_tuning(case, own, ""),
+        *_experts(kernels_.experts_forward, kernels_.routing_forward, own.ep_forward),
     ]  # fmt: skip
-    return _block(kernels, scalar(own.tp_fraction), scalar(own.host_forward))
+    return _block(
+        kernels, scalar(own.tp_fraction), scalar(own.host_forward), scalar(own.ep_fraction)
+    )
 
 
 def backward_block(case: Case, own: Layer) -> Block:
@@ -107,19 +115,53 @@ def backward_block(case: Case, own: Layer) -> Block:
     memory, products = scalar(kernels_.memory_backward) / 2.0, scalar(kernels_.gemm_backward) / 2.0
     # Deferred wgrad overlaps no collectives.
     later = bool(case.split.zero_bubble[0])
-    gradient = scalar(kernels_.gradient)
-    room = 1.0 - (scalar(kernels_.wgrad) - gradient) / (2.0 * products) if later else 1.0
+    gradient, adapters = scalar(kernels_.gradient), kernels_.tuning
+    wgrad = scalar(kernels_.wgrad) - gradient
+    if adapters is not None:
+        wgrad -= scalar(adapters.wgrad)
+    room = 1.0 - wgrad / (2.0 * products) if later else 1.0
     before, after = _sides(count, each)
     attended = scalar(kernels_.attention_backward)
     scatter = [Kernel("scatter keys' gradients", k.seconds, "context") for k in gather]
     kernels += [
+        *_experts(
+            kernels_.experts_backward, kernels_.routing_backward, own.ep_backward, " backward"
+        ),
+        *_tuning(case, own, " backward"),
         *before, Kernel("up, down backward", products, room=room), *after,
         Kernel("norm backward", memory), *before, Kernel("out backward", products / 2.0, room=room),
         *gather, _attention("attention backward", attended, 2.0 * hop, hops),
         *scatter, Kernel("qkv backward", products / 2.0, room=room), *after,
         Kernel("norm backward", memory), Kernel("gradients", gradient, room=0.0 if later else 1.0),
     ]  # fmt: skip
-    return _block(kernels, scalar(own.tp_fraction), scalar(own.host_backward))
+    return _block(
+        kernels, scalar(own.tp_fraction), scalar(own.host_backward), scalar(own.ep_fraction)
+    )
+
+
+def _tuning(case: Case, own: Layer, which: str) -> list[Kernel]:
+    """Return dequantization and adapters of a layer, each as one kernel."""
+    more = own.kernels.tuning
+    if more is None:
+        return []
+    seconds = scalar(more.backward if which else more.forward)
+    # Deferred wgrad overlaps no collectives.
+    later = bool(which) and bool(case.split.zero_bubble[0]) and seconds > 0.0
+    room = 1.0 - scalar(more.wgrad) / seconds if later else 1.0
+    return [
+        Kernel(f"dequantize{which}", scalar(more.dequantize)),
+        Kernel(f"adapters{which}", seconds, room=room),
+    ]
+
+
+def _experts(gemm: object, routing: object, exchange: object, which: str = "") -> list[Kernel]:
+    """Return the expert half of a layer: dispatch, routing, grouped GEMMs, combine."""
+    half, moved = scalar(routing) / 2.0, scalar(exchange) / 2.0
+    return [
+        Kernel(f"route{which}", half), Kernel(f"dispatch{which}", moved, "expert"),
+        Kernel(f"experts{which}", scalar(gemm)),
+        Kernel(f"combine{which}", moved, "expert"), Kernel(f"unpermute{which}", half),
+    ]  # fmt: skip
 
 
 def _collectives(case: Case, seconds: object, *, backward: bool) -> tuple[int, float]:
@@ -162,30 +204,38 @@ def _attention(name: str, seconds: float, hop: float, hops: int) -> Kernel:
     return Kernel(name, seconds, "ring" if hops else "compute", hop, hops)
 
 
-def _block(kernels: Sequence[Kernel], share: float, host: float) -> Block:
+def _block(
+    kernels: Sequence[Kernel], share: float, host: float, expert_share: float = 0.0
+) -> Block:
     """Simulate kernels and collectives in order.
 
     Args:
         kernels: In the order of the layer.
         share: Exposed fraction of tensor-parallel communication.
         host: Seconds that the host needs to launch them.
+        expert_share: Exposed fraction of the all-to-all of experts.
     """
+    shares = {"tensor": share, "expert": expert_share}
     pieces: list[Piece] = []
     slots: list[tuple[float, float]] = []
-    hidden: list[tuple[str, float]] = []
-    now = busy = tensor = context = 0.0
+    all_slots: list[tuple[float, float]] = []
+    hidden: dict[str, list[tuple[str, float]]] = {"tensor": [], "expert": []}
+    exposed = {"tensor": 0.0, "expert": 0.0}
+    now = busy = context = 0.0
     for kernel in kernels:
         if kernel.seconds <= 0.0:
             continue
         if kernel.kind == "compute":
             pieces.append(Piece("compute", kernel.name, now, kernel.seconds))
             slots.append((now, now + kernel.room * kernel.seconds))
+            all_slots.append((now, now + BESIDE * kernel.seconds))
             now += kernel.seconds
             busy += kernel.seconds
         elif kernel.kind == "ring":
             # Attention that overlaps a ring of keys and values overlaps nothing else.
             start = now
             now = _ring(kernel, now, pieces)
+            all_slots.append((start, start + BESIDE * kernel.seconds))
             busy += kernel.seconds
             context += now - start - kernel.seconds
         elif kernel.kind == "context":
@@ -193,28 +243,33 @@ def _block(kernels: Sequence[Kernel], share: float, host: float) -> Block:
             now += kernel.seconds
             context += kernel.seconds
         else:
-            on_path = share * kernel.seconds
+            kind = kernel.kind
+            on_path = shares[kind] * kernel.seconds
             if on_path > 0.0:
-                pieces.append(Piece("tensor", kernel.name, now, on_path))
+                pieces.append(Piece(kind, kernel.name, now, on_path))
             now += on_path
-            tensor += on_path
-            hidden.append((kernel.name, kernel.seconds - on_path))
+            exposed[kind] += on_path
+            hidden[kind].append((kernel.name, kernel.seconds - on_path))
     # Communication cannot overlap kernels that do not exist.
-    left = _hide(hidden, slots, pieces)
-    if left > 0.0:
-        pieces.append(Piece("tensor", "rest", now, left))
-        now += left
-        tensor += left
+    for kind, room in (("tensor", slots), ("expert", all_slots)):
+        left = _hide(kind, hidden[kind], room, pieces)
+        if left > 0.0:
+            pieces.append(Piece(kind, "rest", now, left))
+            now += left
+            exposed[kind] += left
     seconds = scalar(smooth_max(now, host)) if host > 0.0 else now
     if seconds > now:
         pieces.append(Piece("compute", "wait for launch", now, seconds - now))
     if host > 0.0:
         pieces.append(Piece("host", "launch", 0.0, host))
-    return Block(seconds=seconds, pieces=tuple(pieces), tensor=tensor, context=context, busy=busy)
+    return Block(seconds=seconds, pieces=tuple(pieces), context=context, busy=busy, **exposed)
 
 
 def _hide(
-    hidden: list[tuple[str, float]], slots: list[tuple[float, float]], pieces: list[Piece]
+    stream: str,
+    hidden: list[tuple[str, float]],
+    slots: list[tuple[float, float]],
+    pieces: list[Piece],
 ) -> float:
     """Overlap communication with kernels, in order; return the seconds that stay exposed."""
     place, left = 0, 0.0
@@ -227,7 +282,7 @@ def _hide(
             used = min(rest, end - at)
             # Rounding errors are not worth an event.
             if used > 1e-12:
-                pieces.append(Piece("tensor", name, at, used))
+                pieces.append(Piece(stream, name, at, used))
             rest -= used
             at += used
             if at >= end:

@@ -15,9 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scalewise.numeric import scalar
+from scalewise.physics.offload import RESIDENT_LAYERS
 from scalewise.simulation.build import split
 from scalewise.simulation.events import Sample
+from scalewise.step import mlp_tiles
 from scalewise.step.memory import activation_bytes, logit_bytes, stage_parts
+from scalewise.step.sequences import of_longest
 
 if TYPE_CHECKING:
     from scalewise.simulation.simulate import Simulation
@@ -30,22 +33,25 @@ STATIC = ("parameters", "gradients", "optimizer", "all_gather_buffers", "workspa
 def static_bytes(case: Case, simulation: Simulation, rank: int) -> float:
     """Return the constant bytes of a rank."""
     stage = simulation.durations.stages[rank]
-    edge = stage.params * case.split.tp - stage.layers * case.shape.layer_params
-    parts = stage_parts(
-        case, activation_bytes(case), float(stage.layers), 0.0, np.maximum(edge, 0.0), 0.0
-    )
+    sparse = np.full(1, stage.sparse)
+    edge = stage.params * case.split.tp - stage.layers * case.params_of_layer(sparse)
+    parts = stage_parts(case, sparse, float(stage.layers), 0.0, np.maximum(edge, 0.0), 0.0)
     return sum(scalar(getattr(parts, name)) for name in STATIC)
 
 
 def memory_samples(simulation: Simulation, case: Case, rank: int) -> list[Sample]:
     """Return the bytes of a rank over time: a value from each moment on."""
-    durations = simulation.durations
-    stored, whole = (scalar(v) for v in activation_bytes(case))
+    durations, case = simulation.durations, of_longest(case)
+    sparse = np.full(1, durations.stages[rank].sparse)
+    stored, whole = (scalar(v) for v in activation_bytes(case, sparse))
     logits = scalar(logit_bytes(case))
     chunks = 2 if durations.zb_v else durations.chunks
     sizes = split(durations.stages[rank].layers, chunks, first=rank == 0)
     extra = whole - stored if case.split.recompute[0] > 0.0 else 0.0
+    extra += min(1.0 - scalar(sparse), 1.0) * scalar(mlp_tiles.tile_bytes(case))
+    away = bool(case.split.offloads("act")[0])
     changes: list[tuple[float, float]] = []
+    kept: list[tuple[float, float]] = []
     for task, label in enumerate(simulation.step.labels):
         if label is None or label.rank != rank or label.stream != "compute":
             continue
@@ -54,14 +60,14 @@ def memory_samples(simulation: Simulation, case: Case, rank: int) -> list[Sample
         layers = sizes[label.chunk] if coarse else 1
         head = rank == durations.head_rank and label.chunk == chunks - 1
         if label.kind == "forward":
-            changes.append((start, layers * stored))
+            kept.append((start, layers * stored))
             if coarse and head:
                 changes.append((end, logits))
         elif label.kind in ("backward", "inputs", "weights"):
             if label.kind != "weights" and layers:
                 changes += [(start, extra), (end, -extra)]
             if label.kind != "inputs":
-                changes.append((end, -layers * stored))
+                kept.append((end, -layers * stored))
             top = coarse or label.layer == sizes[label.chunk] - 1
             if head and top and label.kind != "weights":
                 # The gradient of the logits lives until the first block has used its own.
@@ -70,9 +76,26 @@ def memory_samples(simulation: Simulation, case: Case, rank: int) -> list[Sample
             changes.append((start, logits))
         elif label.kind == "head backward" and not sizes[label.chunk]:
             changes.append((end, -logits))
+    changes += _resident(kept, RESIDENT_LAYERS * stored) if away else kept
     return _running(
         changes, static_bytes(case, simulation, rank), scalar(case.habits.fragmentation)
     )
+
+
+def _resident(changes: list[tuple[float, float]], most: float) -> list[tuple[float, float]]:
+    """Return the changes of what stays on the device of activations that are offloaded.
+
+    Args:
+        changes: Activations that backward needs.
+        most: Bytes of them that stay.
+    """
+    found, held, seen = [], 0.0, 0.0
+    for moment, change in sorted(changes):
+        held += change
+        now = min(max(held, 0.0), most)
+        found.append((moment, now - seen))
+        seen = now
+    return found
 
 
 def _running(changes: list[tuple[float, float]], base: float, lost: float) -> list[Sample]:

@@ -23,7 +23,7 @@ def block_activity(block: Block) -> float:
     """Return the average activity of a block: fraction of the range between idle power and cap."""
     if block.seconds <= 0.0:
         return WAITING
-    talks = block.tensor + block.context
+    talks = block.tensor + block.context + block.expert
     waits = max(block.seconds - block.busy - talks, 0.0)
     drawn = COMPUTE * block.busy + COMMUNICATION * talks + WAITING * waits
     return drawn / block.seconds

@@ -55,6 +55,8 @@ class Closing:
     """All-gather of updated parameters that cannot overlap, by rank (ZeRO-1/2)."""
     overhead: float
     """Framework overhead."""
+    offload: float
+    """Exposed copies of offload, which are not simulated."""
     straggler: float
     """Wait for the slowest of all scale-up domains."""
 
@@ -62,7 +64,7 @@ class Closing:
     def seconds(self) -> float:
         """From the last gradient to the end of the step, seconds."""
         both = (a + b for a, b in zip(self.optimizer, self.gather, strict=True))
-        return max(both) + self.overhead + self.straggler
+        return max(both) + self.overhead + self.offload + self.straggler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +120,7 @@ class Simulation:
         found = {
             "tensor_parallel": steps * layers * sum(block.tensor for block in blocks),
             "context_parallel": steps * layers * sum(block.context for block in blocks),
+            "expert_parallel": steps * layers * sum(block.expert for block in blocks),
             "data_parallel": data + self._inside(rank),
             "pipeline": outside(spans["pipeline"], busy),
         }
@@ -125,7 +128,9 @@ class Simulation:
             # Every micro-batch exposes the same; once-per-step traffic is not repeated.
             times = steps / max(steps - self.extrapolated, 1)
             for group in ("data_parallel", "pipeline"):
-                once = durations.stages[rank].reduce + self.closing.gather[rank]
+                each = durations.step_reduce_each
+                once = 0.0 if each else durations.stages[rank].reduce
+                once += self.closing.gather[rank]
                 fixed = min(found[group], once) if group == "data_parallel" else 0.0
                 if group == "data_parallel" and not durations.gather_each:
                     fixed = found[group]
@@ -162,6 +167,7 @@ def simulate_step(case: Case, *, jitter: float = 0.0, seed: int = 0) -> Simulati
         optimizer=tuple(stage.optimizer for stage in durations.stages),
         gather=tuple(rest * stage.gather for stage in durations.stages),
         overhead=durations.overhead,
+        offload=durations.offload,
         straggler=0.0,
     )
     if noise is None:
@@ -352,6 +358,11 @@ def _notes(e: Estimate, times: Simulation, jitter: float) -> list[str]:
         found.append(
             f"{times.extrapolated:,} of {e.num_microbatches:,} micro-batches repeat the "
             f"others and are not drawn: {each * 1e3:.3g} ms each"
+        )
+    if times.durations.offload:
+        found.append(
+            f"copies of offload are not drawn: {times.durations.offload:.3g} s that no compute "
+            "overlaps end the step"
         )
     if jitter > 0.0:
         found.append(

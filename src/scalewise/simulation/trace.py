@@ -86,8 +86,12 @@ def _names(line: Timeline, rank: int) -> Iterator[str]:
     )
     yield f'{{"ph":"M","name":"process_name","pid":{rank},"args":{{"name":{_text(name)}}}}}'
     yield f'{{"ph":"M","name":"process_sort_index","pid":{rank},"args":{{"sort_index":{rank}}}}}'
+    durations = line.simulation.durations
+    absent = {"replica"} if durations.across <= 0.0 else set()
+    if not any(piece.stream == "expert" for piece in durations.forward_block.pieces):
+        absent.add("expert")
     for place, stream in enumerate(STREAMS):
-        if stream == "replica" and line.simulation.durations.across <= 0.0:
+        if stream in absent:
             continue
         track, text = _track(rank, stream), _text(STREAM_NAMES[stream])
         yield (
