@@ -3,6 +3,7 @@
     sw.estimate("llama-3-70b", on="dgx-h100", gpus=256)
     sw.search("llama-3-70b", on="dgx-h100", gpus=256, batch="4Mtok").best
     sw.scale("llama-2-7b", on="dgx-h100", gpus="8..2048", strategy="best,fsdp").plot()
+    sw.scale("llama-2-7b", on="dgx-h100", gpus=256, over="network=25..800Gbit/s").to_frame()
 
 Every verb takes the fields of `scalewise.ask.question.Question` as keywords: the words of the
 command line, with the same defaults and the same digits. A model, cluster, workload, strategy or
@@ -11,7 +12,7 @@ stack may also be an object.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -28,8 +29,10 @@ from scalewise.strategy import Strategy
 from scalewise.workload import Workload
 
 if TYPE_CHECKING:
+    from scalewise.diagnosis.result import Diagnosis
     from scalewise.evidence.runs import Run
     from scalewise.evidence.validate import Validation
+    from scalewise.explore.axis import Sweep
     from scalewise.explore.points import Curves
     from scalewise.explore.search import Search
     from scalewise.explore.sensitivity import Sensitivities
@@ -49,12 +52,21 @@ def _question(
 ) -> tuple[Question, Objects]:
     """Sort names from objects."""
     if workload is not None:
-        twice = {"seq", "batch", "precision", "tokens"} & words.keys()
+        # Fields of the same name, where they say something.
+        plain = Workload(seq_len=1, global_batch=1)
+        more = {
+            name: value
+            for name in Workload.__struct_fields__
+            if name in Question.__struct_fields__
+            and (value := getattr(workload, name)) != getattr(plain, name)
+        }
+        twice = ({"seq", "batch", "precision", "tokens"} | more.keys()) & words.keys()
         if twice:
             raise InputError(
                 f"{', '.join(sorted(twice))}: already in the workload", hint="give one of the two"
             )
-        words = words | {
+        words = words | more
+        words |= {
             "seq": workload.seq_len,
             "batch": workload.global_batch,
             "precision": workload.precision,
@@ -170,25 +182,60 @@ def search(
     return found.search(limits=limits, top=top, pareto=pareto, convention=convention)
 
 
+@overload
 def scale(
     model: Model | str,
     on: Cluster | str,
-    gpus: str | Sequence[int] = "8..2048",
+    gpus: str | int | Sequence[int] | None = ...,
+    strategy: str | Sequence[str] | None = ...,
+    *,
+    over: None = ...,
+    weak: bool | None = ...,
+    batch_per_gpu: float | None = ...,
+    exhaustive: bool = ...,
+    convention: Convention = ...,
+    **words: Any,
+) -> Curves: ...
+
+
+@overload
+def scale(
+    model: Model | str,
+    on: Cluster | str,
+    gpus: str | int | Sequence[int] | None = ...,
+    strategy: str | Sequence[str] | None = ...,
+    *,
+    over: str | Sequence[str],
+    weak: bool | None = ...,
+    batch_per_gpu: float | None = ...,
+    exhaustive: bool = ...,
+    convention: Convention = ...,
+    **words: Any,
+) -> Sweep: ...
+
+
+def scale(
+    model: Model | str,
+    on: Cluster | str,
+    gpus: str | int | Sequence[int] | None = None,
     strategy: str | Sequence[str] | None = None,
     *,
+    over: str | Sequence[str] | None = None,
     weak: bool | None = None,
     batch_per_gpu: float | None = None,
     exhaustive: bool = False,
     convention: Convention = "causal",
     **words: Any,
-) -> Curves:
-    """Estimate strategies over numbers of GPUs: efficiency, knees, crossovers and causes.
+) -> Curves | Sweep:
+    """Estimate strategies over numbers of GPUs or any quantity: gains, knees, crossovers, causes.
 
     Args:
         model: Name, file or object; names may be joined by commas.
         on: Cluster or accelerator; likewise.
-        gpus: Sizes: "8..2048" doubles, "8,64,512" lists.
+        gpus: Sizes: "8..2048" doubles (the default), "8,64,512" lists; one number with `over`.
         strategy: Strategies without sizes, such as "fsdp,hsdp64"; None for the best at each size.
+        over: Another quantity on the axis, such as "network=25..800Gbit/s" or "seq=4096..65536";
+            two of them give a map.
         weak: Whether the batch grows with the cluster.
         batch_per_gpu: Sequences per GPU, in weak scaling.
         exhaustive: Whether `best` is the best of all strategies, and not of the usual ones.
@@ -198,10 +245,28 @@ def scale(
     Raises:
         InputError: If a word is not understood.
     """
+    plans = strategy if strategy is None or isinstance(strategy, str) else ",".join(strategy)
+    if over is not None:
+        from scalewise.ask.over import over as sweep_over
+
+        if weak is not None or batch_per_gpu is not None:
+            raise InputError(
+                "weak and batch_per_gpu belong to ranges of gpus, not to over",
+                hint='over=["gpus=8..256", "batch=..."], or leave them out',
+            )
+        one = gpus if gpus is None or isinstance(gpus, str | int) else ",".join(map(str, gpus))
+        sized = words if one is None else words | {"gpus": one}
+        question, objects = _question(model, on, None, plans, sized)
+        texts = [over] if isinstance(over, str) else list(over)
+        return sweep_over(
+            question, texts, convention=convention, exhaustive=exhaustive, objects=objects
+        ).sweep
     from scalewise.ask.scaling import scaling
 
-    sizes = gpus if isinstance(gpus, str) else ",".join(str(size) for size in gpus)
-    plans = strategy if strategy is None or isinstance(strategy, str) else ",".join(strategy)
+    if gpus is None:
+        gpus = "8..2048"
+    several = [gpus] if isinstance(gpus, int) else gpus
+    sizes = several if isinstance(several, str) else ",".join(str(size) for size in several)
     question, objects = _question(model, on, None, plans, words | {"gpus": sizes})
     asked = scaling(question, weak=weak, batch_per_gpu=batch_per_gpu, objects=objects)
     return asked.curves(convention=convention, exhaustive=exhaustive)
@@ -233,6 +298,59 @@ def sensitivity(
     """
     asked = resolve(*_question(model, on, workload, strategy, words))
     return asked.sensitivity(factor=factor, reoptimize=reoptimize)
+
+
+def diagnose(
+    model: Model | str,
+    on: Cluster | str,
+    workload: Workload | None = None,
+    strategy: Strategy | str | None = None,
+    *,
+    measured: str | Sequence[str] | Mapping[str | int, str | float],
+    profile: str | None = None,
+    nccl: str | float | None = None,
+    software_differs: bool = False,
+    convention: Convention = "causal",
+    **words: Any,
+) -> Diagnosis:
+    """Rank what may explain a measured throughput, and name the measurement that tells most.
+
+    Args:
+        model: Name, file or object.
+        on: Cluster or accelerator.
+        workload: Sequence length, batch, precision, tokens.
+        strategy: As for `estimate`.
+        measured: "1,786 tok/s", "41% MFU", "0.86 s/step", or several by GPUs or strategy:
+            "8=7000,32=1786", or {8: 7000, 32: 1786}.
+        profile: Fractions of a step: "compute=0.62,exposed=0.30,idle=0.08".
+        nccl: Bus bandwidth of nccl-tests between two nodes, per node: "3.2GB/s".
+        software_differs: Whether every run has software of its own.
+        convention: How FLOPs of a measured MFU or TFLOP/s are counted.
+        **words: Further fields of `Question`.
+
+    Raises:
+        InputError: If a word is not understood, or a run cannot be.
+    """
+    from scalewise.diagnosis.answer import diagnose as answer
+    from scalewise.diagnosis.evidence import Evidence, parse_node_rate, parse_profile
+    from scalewise.diagnosis.measured import parse_measured
+
+    if isinstance(measured, Mapping):
+        texts: Sequence[str] = [f"{key}={value}" for key, value in measured.items()]
+    else:
+        texts = [measured] if isinstance(measured, str) else measured
+    question, objects = _question(model, on, workload, strategy, words)
+    return answer(
+        question,
+        parse_measured(texts),
+        evidence=Evidence(
+            profile=None if profile is None else parse_profile(profile),
+            node_rate=None if nccl is None else parse_node_rate(nccl),
+        ),
+        convention=convention,
+        objects=objects,
+        apart=software_differs,
+    )
 
 
 def timeline(

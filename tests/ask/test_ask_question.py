@@ -5,6 +5,7 @@ import pytest
 
 from scalewise.ask.question import Question, question_fields, question_from
 from scalewise.errors import InputError
+from scalewise.workload import WORK, Workload
 
 
 def test_every_field_says_what_it_is():
@@ -19,9 +20,10 @@ def test_every_field_says_what_it_is():
 def test_the_flags_of_a_question_are_pinned():
     # They are flags of every command: a new question should be a `--set`, a file or Python.
     assert [field.flag for field in question_fields().values()] == [
-        "MODEL", "--on", "--gpus", "--strategy", "--seq", "--batch", "--precision", "--stack",
-        "--tokens", "--price", "--pue", "--power-cap", "--algorithm", "--protocol", "--set",
-        "--fit", "--by",
+        "MODEL", "--on", "--gpus", "--node", "--network", "--strategy", "--seq", "--batch",
+        "--precision", "--imbalance", "--capacity", "--optimizer", "--weights", "--tuning",
+        "--loss", "--lengths", "--batching", "--stack", "--tokens", "--price", "--pue",
+        "--power-cap", "--algorithm", "--protocol", "--set", "--fit", "--by",
     ]  # fmt: skip
 
 
@@ -66,3 +68,9 @@ def test_values_that_cannot_be_name_their_field(values, field):
 def test_the_schema_has_every_field():
     schema = msgspec.json.schema(Question)
     assert set(schema["$defs"]["Question"]["properties"]) == set(Question.__struct_fields__)
+
+
+def test_every_word_of_a_workload_can_be_asked():
+    steps = {"seq_len", "global_batch", "precision"}
+    assert set(Workload.__struct_fields__) == set(WORK) | steps
+    assert set(WORK) <= set(question_fields())

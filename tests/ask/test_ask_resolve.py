@@ -113,7 +113,7 @@ def test_nothing_is_chosen_where_all_is_said():
     assert q.defaults == ()
     assert q.workload.precision == "fp8"
     assert q.workload.tokens == 2e12
-    assert q.software.name == "pytorch"
+    assert q.software.stack.name == "pytorch"
 
 
 def test_learned_positions_limit_the_default_sequence():
@@ -155,7 +155,7 @@ def test_switches_reach_the_cluster_and_are_said():
     ],
 )
 def test_software_follows_strategy_and_device(strategy, on, stack):
-    assert asked(on=on, gpus=64, strategy=strategy).software.name == stack
+    assert asked(on=on, gpus=64, strategy=strategy).software.stack.name == stack
 
 
 def test_without_a_stack_the_interval_covers_the_plausible_ones():
@@ -186,11 +186,14 @@ def test_without_a_stack_the_interval_covers_the_plausible_ones():
     ],
 )
 def test_frameworks_are_known_by_their_names(name, stack):
-    assert asked(gpus=8, strategy="fsdp", stack=name).software.name == stack
+    assert asked(gpus=8, strategy="fsdp", stack=name).software.stack.name == stack
 
 
 def test_maxtext_is_the_stack_of_the_device():
-    assert asked(on="v5p", gpus=64, strategy="fsdp", stack="maxtext").software.name == "maxtext-tpu"
+    assert (
+        asked(on="v5p", gpus=64, strategy="fsdp", stack="maxtext").software.stack.name
+        == "maxtext-tpu"
+    )
 
 
 def test_a_misspelled_stack_is_refused():
@@ -237,3 +240,29 @@ def test_wrong_words_are_named(words, sentence, field):
         resolve(Question(**words)).estimate()
     assert sentence in str(caught.value)
     assert caught.value.field == field
+
+
+def test_documents_and_what_of_them_counts():
+    found = asked(gpus=8, strategy="fsdp8-mb1", lengths="600", batching="padded", seq=4096)
+    assert (found.workload.lengths, found.workload.batching) == ("600", "padded")
+    assert found.workload.tokens_per_step == 600 * found.workload.global_batch
+    assert "--lengths 600" in found.changes
+    counts = "throughput, cost and days count tokens of documents, 14.6% of full sequences"
+    assert counts in found.notes
+    assert asked(gpus=8, strategy="fsdp8-mb1", lengths="4096", seq=4096).notes == ()
+    with pytest.raises(InputError, match="batching = bucketed needs lengths of documents"):
+        asked(gpus=8, batching="bucketed")
+    with pytest.raises(InputError, match="lengths = long: long is not a number of tokens"):
+        asked(gpus=8, lengths="long")
+
+
+@pytest.mark.parametrize("precision", ["tf32", "fp32"])
+def test_32_bits_store_32_bit_weights(precision):
+    found = asked(gpus=8, strategy="fsdp8-mb1", precision=precision)
+    assert (found.workload.precision, found.workload.weights) == (precision, "fp32")
+    assert flags(found)["--weights"] == "fp32"
+    stated = asked(gpus=8, strategy="fsdp8-mb1", precision=precision, weights="mixed")
+    assert "--weights" not in flags(stated)
+    assert stated.estimate().terms == found.estimate().terms
+    with pytest.raises(InputError, match="read 32-bit weights"):
+        asked(gpus=8, strategy="fsdp8-mb1", precision=precision, weights="bf16")

@@ -54,6 +54,20 @@ def test_weak_or_strong_follows_from_what_is_given(words, kind, batch):
     assert (rule.kind, rule.batch) == (kind, batch)
 
 
+def test_routing_optimizer_and_loss_reach_every_size():
+    s = asked(model="mixtral-8x7b", imbalance=1.5, optimizer="muon", weights="bf16", loss="fused")
+    work = s.rules[0].at(s.clusters[0])
+    assert (work.imbalance, work.optimizer) == (1.5, "muon")
+    assert (work.weights, work.loss) == ("bf16", "fused")
+
+
+def test_documents_reach_every_size():
+    s = asked(model="llama-2-7b", lengths="100..2000", batching="padded", precision="tf32")
+    work = s.rules[0].at(s.clusters[0])
+    assert (work.lengths, work.batching) == ("100..2000", "padded")
+    assert (work.precision, work.weights) == ("tf32", "fp32")
+
+
 def test_given_strategies_need_a_batch_that_they_can_share():
     # 2,048 data-parallel ranks need 2,048 sequences, twice the usual batch.
     assert asked("8..2048", strategy="fsdp").rules[0].batch == 2048.0

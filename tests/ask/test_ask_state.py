@@ -79,7 +79,7 @@ def test_every_key_of_a_plan_has_its_meaning_over_it():
 def test_a_misspelt_key_of_a_plan_is_refused():
     with pytest.raises(InputError, match="unknown key `modle`") as caught:
         from_toml('modle = "llama-2-7b"')
-    assert caught.value.hint == "did you mean `model`?"
+    assert caught.value.hint == "did you mean `model` or `node`?"
 
 
 def test_a_plan_that_is_not_there(tmp_path):

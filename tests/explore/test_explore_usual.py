@@ -25,6 +25,9 @@ def asked(model, on, gpus, batch, seq=4096):
         ("llama-3.1-405b", "dgx-h100", 4096, 2048, 8192),
         ("llama-3-8b", "dgx-h100", 128, 128, 32768),
         ("gpt3-1.3b", "dgx-a100", 24, 384, 2048),
+        ("mixtral-8x7b", "dgx-h100", 64, 1024, 4096),
+        ("qwen3-30b-a3b", "dgx-h100", 128, 1024, 4096),
+        ("deepseek-v3", "dgx-h100", 512, 4096, 4096),
     ],
 )
 def test_loses_no_more_than_two_ties_against_every_strategy(model, on, gpus, batch, seq):
@@ -35,7 +38,7 @@ def test_loses_no_more_than_two_ties_against_every_strategy(model, on, gpus, bat
     assert found.estimate.feasible
     # One for what is not tried, one for taking the simplest of those that are.
     assert found.estimate.step_seconds <= (1 + 2 * tie_width()) * best.step_seconds
-    assert found.evaluated < 20_000
+    assert found.evaluated < (20_000 if q.model.moe is None else 40_000)
 
 
 def test_what_is_found_fits_as_predicted_and_reaches_the_batch():
@@ -48,7 +51,7 @@ def test_what_is_found_fits_as_predicted_and_reaches_the_batch():
 
 def test_among_near_ties_the_simplest_is_taken():
     q = asked("llama-2-7b", "dgx-h100", 8, 2048)
-    assert str(usual(q.model, q.cluster, q.workload, "megatron").estimate.strategy) == "zero1x8-mb1"
+    assert str(usual(q.model, q.cluster, q.workload, "megatron").estimate.strategy) == "fsdp8-mb2"
 
 
 def test_where_nothing_fits_the_nearest_is_told():

@@ -140,7 +140,12 @@ def test_rows_of_a_product_are_strategies_again():
     columns |= {
         name: np.zeros((1, 1)) for name in ("compiled", "reduce_precision", "num_microbatches")
     }
-    columns |= {name: np.zeros((1, 1)) for name in ("first_stage_layers", "last_stage_layers")}
+    absent = (
+        "first_stage_layers", "last_stage_layers", "recompute_modules", "attention_precision",
+        "gather_precision", "backward_shard", "replica_sync", "hierarchical_gather", "reduce_each",
+        "bucket_mb", "offload",
+    )  # fmt: skip
+    columns |= {name: np.zeros((1, 1)) for name in absent}
     piece = Strategies(columns)
     values = np.arange(6.0)[None]
     rows = Rows.of(values, piece, np.array([5, 1]))

@@ -190,6 +190,14 @@ def test_overlap_switched_on_only_or_off_only():
         assert {s.overlap_pp for s in strategies if s.virtual_stages > 1} == {on}
 
 
+@pytest.mark.parametrize(
+    ("overlap", "wanted"), [((True, False), {True}), ((False,), {False}), ((False, True), {False})]
+)
+def test_software_without_tp_overlap_is_tried_one_way(overlap, wanted):
+    limits = Limits(overlap=overlap, overlaps_tp=False, cp=(1,), micro_batch=(1,))
+    assert {s.overlap_tp for s in all_strategies(limits) if s.tp > 1} == wanted
+
+
 def test_chunks_are_equal_or_leave_room_for_embedding_and_head():
     # 32 layers in 2 stages: chunks of 1, 2, 4 and 8 layers; 34 = 2 x 17 allows none more.
     limits = Limits(pp=(2,), schedule=("interleaved",), tp=(1,), cp=(1,))

@@ -4,6 +4,7 @@ import sqlite3
 import subprocess
 import sys
 
+import msgspec
 import pytest
 from studies import CASES, SMALL
 
@@ -79,6 +80,18 @@ def test_tokens_instead_of_sequences():
     each = Experiment(id="x", title="x", models=("llama-2-7b",), clusters=("dgx-h100",),
                       sizes=[64], sequences=(4096, 16384), batch_tokens=8192)  # fmt: skip
     assert [item.task.rule.batch for item in plan(each)] == [2.0, 0.5]
+
+
+def test_words_of_the_workload_reach_every_point():
+    words = {"optimizer": "adamw-8bit", "imbalance": 1.45}
+    each = Experiment(id="x", title="x", models=("llama-2-7b",), clusters=("dgx-h100",),
+                      sizes=[8], workload=words)  # fmt: skip
+    (item,) = plan(each)
+    used = item.task.rule.at(item.task.cluster)
+    assert (used.optimizer, used.imbalance, used.weights) == ("adamw-8bit", 1.45, "mixed")
+    wrong = msgspec.structs.replace(each, workload={"optimiser": "lion"})
+    with pytest.raises(InputError, match="experiment x: workload has no word `optimiser`"):
+        plan(wrong)
 
 
 def test_rows_have_axes_and_metrics(answer):

@@ -55,6 +55,25 @@ def test_scale_and_search(ask):
     assert len(found["rows"]) == 3
 
 
+def test_any_quantity_is_on_the_axis(ask, client):
+    answer = ask("over", over=["network=100..400Gbit/s"], templates=["fsdp", "hsdp8"])
+    assert [each["name"] for each in answer["series"]] == ["fsdp", "hsdp8"]
+    assert answer["axes"][0]["shown"] == ["100", "200", "400"]
+    assert answer["words"]["best"][0].startswith("Best at 400 Gbit/s: ")
+    same = ask("estimate", gpus="256", strategy="fsdp", network="200Gbit/s")
+    cell = answer["series"][0]["cells"][1]["point"]
+    assert cell["step_seconds"] == same["headline"]["step_seconds"][0]
+    mapped = ask("over", over=["seq=2048,4096", "tp=1,2"], templates=["fsdp"])
+    assert [cell["place"] for cell in mapped["series"][0]["cells"]] == [
+        [0, 0], [1, 0], [0, 1], [1, 1],
+    ]  # fmt: skip
+    for texts in (["on=../x.toml"], ["optimizer=adamw,/tmp/x.toml"], ["cluster.fabric=a/b"],
+                  ["seq=1..64+1", "mb=1,2"]):  # fmt: skip
+        assert client.post("/api/over", json={"over": texts}).status_code == 400
+    file = client.post("/api/estimate", json={"optimizer": "/tmp/x.toml"})
+    assert "is not a name of the catalog" in file.json()["error"]
+
+
 def test_a_search_tells_its_progress(client):
     asked = {"question": {"gpus": "512", "batch": "1024"}, "top": 2}
     headers = {"accept": "application/x-ndjson"}
@@ -106,7 +125,7 @@ def test_evidence_has_every_run(client):
 @pytest.mark.parametrize(
     ("path", "body", "field", "hint"),
     [
-        ("estimate", {"modle": "x"}, "modle", "did you mean `model`?"),
+        ("estimate", {"modle": "x"}, "modle", "did you mean `model`"),
         ("scale", {"question": {"gpu": "8"}}, "question.gpu", "did you mean `gpus`"),
         ("search", {"tops": 3}, "tops", "did you mean `top`"),
         ("estimate", {"gpus": "0"}, "gpus", None),
@@ -136,10 +155,13 @@ def test_what_is_no_object_is_refused(client, body):
     assert client.post("/api/estimate", content=body).status_code == 400
 
 
-def test_unsupported_models_are_refused_in_words(client):
-    response = client.post("/api/estimate", json={"model": "mixtral-8x7b"})
-    assert response.status_code == 400
-    assert "mixture of experts" in response.json()["error"]
+def test_routing_of_tokens_is_part_of_the_question(ask):
+    mixtral = {"model": "mixtral-8x7b", "gpus": 64, "strategy": "zero1x16-pp4-ep8-mb1"}
+    even, uneven = ask("estimate", **mixtral), ask("estimate", **mixtral, imbalance=2)
+    assert uneven["question"]["imbalance"] == 2
+    seconds = [{t["key"]: t["seconds"] for t in each["waterfall"]} for each in (even, uneven)]
+    for key in ("experts", "expert_parallel"):
+        assert seconds[1][key] > 1.5 * seconds[0][key]
 
 
 def test_unknown_paths_are_404_in_json(client):

@@ -119,6 +119,21 @@ def test_an_error_marks_its_field(visit):
     page.wait_for_selector("[aria-label='Global batch'][aria-invalid]")
 
 
+def test_fields_outside_the_sentence_are_inputs_and_part_of_the_address(visit):
+    seen = visit()
+    page = seen.go("estimate", "model=mixtral-8x7b&n=64")
+    assert "exposed EP" in page.inner_text("#step-time")
+    page.click(".further summary")
+    page.fill("[aria-label=Imbalance]", "1.5")
+    page.keyboard.press("Tab")
+    until(page, "location.search.includes('imbalance=1.5')")
+    until(page, "document.querySelector('.further summary').innerText.includes('imbalance 1.5')")
+    seen.expected = "400 (Bad Request)"
+    page.fill("[aria-label=Imbalance]", "uneven")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("[aria-label=Imbalance][aria-invalid]")
+
+
 def test_names_are_found_by_parts_and_arrows_step_through_powers_of_two(visit):
     page = visit().go("estimate")
     page.wait_for_load_state("networkidle")

@@ -1,11 +1,13 @@
 """Charts of the web UI in a browser: sketches, files, lines that move, filters, the timeline."""
 
 import re
+from contextlib import nullcontext
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from ui_browser import FEW, SHOTS, SIZES, settled, until
+from waiting import PATIENCE
 
 
 def test_data_and_figures_are_saved(visit):
@@ -69,12 +71,17 @@ def test_the_chart_replaces_its_sketch(visit, view, size):
     seen = visit(size=size)
     page = seen.page
     seen.context.route("**/plotly.min.js", lambda route: held.append(route))
-    page.goto(f"{seen.base}/?view={view}&{FEW}")
+    # Measured runs come after the curve, and are sketched as well.
+    later = nullcontext()
+    if view == "scale":
+        later = page.expect_response("**/api/overlay*", timeout=PATIENCE * 1000.0)
+    with later:
+        page.goto(f"{seen.base}/?view={view}&{FEW}")
     for figure in SKETCHED[view]:
         page.wait_for_selector(f"#{figure} .sketch")
     page.wait_for_load_state("load")
     until(page, "!document.querySelector('.chart.waiting')")
-    page.wait_for_timeout(500)  # later answers, measured runs for instance, are sketched as well
+    page.wait_for_timeout(500)
     count = """(id) => document.querySelectorAll(
         `#${id} .points path, #${id} .bar, #${id} .cell`).length"""
     tall = "(id) => document.getElementById(id).getBoundingClientRect().height"
@@ -172,7 +179,7 @@ def test_a_bar_highlights_its_terms(visit):
     assert page.evaluate(lit) == ["optimizer"]
     assert page.locator("#panels.picking .bar-of.lit").count() >= 1
     # The formula with numbers in place of its letters.
-    formula = r"b \u00d7 P / B\n= [\d.,]+ \u00d7 .* / .* [GT]B/s"
+    formula = r"b \u00d7 r \u00d7 P / B\n= [\d.,]+ \u00d7 .* / .* [GT]B/s"
     assert re.search(formula, page.inner_text("#formula"))
     found = Axe().run(page).response["violations"]
     assert [each["id"] for each in found] == []
@@ -238,3 +245,26 @@ def test_evidence_is_filtered_by_strategy_and_source(visit):
     traces = page.evaluate("document.querySelector('#scatter .chart').data.map((t) => t.name)")
     assert any(name.startswith("nanotron (") for name in traces)
     assert not any(name.startswith("llm-foundry (") for name in traces)
+
+
+def test_any_quantity_is_on_the_axis_of_the_scale_view(visit):
+    seen = visit()
+    seen.expected = "status of 400"
+    page = seen.go("scale", "n=64&curves=fsdp,hsdp8&over=network=100..400Gbit/s")
+    settled(page)
+    page.wait_for_selector("#curve .main-svg")
+    assert page.inner_text("#says").startswith("Best at 400 Gbit/s: ")
+    assert page.locator("#points tbody tr").count() == 6
+    label = "throughput (tok/s/GPU) over network per node"
+    assert page.get_by_role("img", name=label).count() == 1
+    page.fill("[data-field=over]", "seq=2048,4096; tp=1,2")
+    page.press("[data-field=over]", "Tab")
+    until(page, "document.querySelectorAll('#points tbody tr').length === 8")
+    page.wait_for_selector("#curve .heatmaplayer image, #curve .hm")
+    assert "over=seq" in page.url
+    page.fill("[data-field=over]", "sequence=2048")
+    page.press("[data-field=over]", "Tab")
+    until(page, "document.querySelector('#says').innerText.includes('unknown quantity')")
+    page.fill("[data-field=over]", "")
+    page.press("[data-field=over]", "Tab")
+    until(page, "document.querySelector('#says').innerText.includes('Strong scaling')")

@@ -257,6 +257,17 @@ def test_grades(index, question, grade):
     assert nearest.nearest(index, resolve(question).estimate)["grade"] == grade
 
 
+def test_models_with_experts_are_compared_with_such_models(index):
+    kinds = {place.model: place.experts for place in index.places}
+    for model, experts in (("mixtral-8x7b", True), ("llama-2-70b", False)):
+        e = resolve(Question(model=model, gpus="64")).estimate
+        near = nearest.nearest(index, e)["runs"]
+        assert len(near) == 3
+        assert {kinds[run["model"]] for run in near} == {experts}
+        dots = nearest.overlay(index, e)["runs"]
+        assert {kinds[run["model"]] for run in dots} <= {experts}
+
+
 def test_measured_dots_belong_to_the_chip_and_the_size(index):
     answer = nearest.overlay(index, resolve(Question()).estimate)
     assert answer["runs"]
@@ -294,6 +305,7 @@ PLANS = [
     Question(gpus="64", batch="128", strategy="zero1x64-mb1"),
     Question(model="llama-3-70b", gpus="64", batch="64", strategy="tp8-pp8-mb1"),
     Question(model="llama-3-8b", gpus="16", batch="16", seq="32768", strategy="fsdp4-tp2-cp2-mb1"),
+    Question(model="mixtral-8x7b", gpus="32", batch="64", strategy="zero1x32-ep8-mb1"),
 ]
 
 

@@ -5,7 +5,7 @@ import pytest
 from scalewise.ask.names import find_name, score
 from scalewise.ask.question import Question
 from scalewise.errors import InputError
-from scalewise.ui.catalog import listing
+from scalewise.ui.catalog import SENTENCE, listing, tables
 from scalewise.ui.inputs import resolve
 from scalewise.ui.requests import FIRST, no_files
 
@@ -43,11 +43,19 @@ def test_scores_prefer_what_was_typed():
     assert score("llama", "llama-2-7b") == 80
 
 
-def test_the_listing_says_what_is_not_modeled():
-    models = {each["name"]: each for each in listing()["models"]}
-    assert models["llama-2-7b"]["unsupported"] is None
-    assert "mixture of experts" in models["mixtral-8x7b"]["unsupported"]
+def test_the_listing_says_how_large_models_are():
+    models = {each["name"]: each["words"] for each in listing()["models"]}
+    assert models["llama-2-7b"] == "6.74B parameters, 32 layers"
+    assert models["mixtral-8x7b"] == "46.7B parameters, 12.9B active, 32 layers"
     assert {"clusters", "accelerators", "stacks"} <= set(listing())
+
+
+def test_every_field_of_a_question_has_a_control():
+    shown = [each["key"] for each in tables()["inputs"]]
+    assert shown[:4] == ["node", "network", "imbalance", "capacity"]
+    named = {tables()["question"][key] for key in shown}
+    assert named | set(SENTENCE) | {"sets"} == set(Question.__struct_fields__)
+    assert set(tables()["numbers"]) == {"imbalance", "capacity", "pue", "fit"}
 
 
 def test_a_pinned_strategy_follows_the_size():
@@ -106,6 +114,9 @@ def test_numbers_out_of_range_name_their_field(field, value):
         Question(stack="my.TOML"),
         Question(sets=("cluster.accelerator=/tmp/chip.toml",)),
         Question(sets=("cluster.fabric=x/y",)),
+        Question(lengths="/etc/passwd"),
+        Question(lengths="lengths.TXT"),
+        Question(sets=("workload.lengths=/etc/passwd",)),
     ],
 )
 def test_names_are_never_opened_as_files(question):

@@ -100,7 +100,7 @@ def test_a_plan_that_is_none_is_a_sentence(tmp_path):
     assert "cannot read the plan" in run("estimate", "--plan", str(tmp_path), code=2).stderr
     path = tmp_path / "bad.toml"
     path.write_text('modle = "x"')
-    assert "did you mean `model`?" in run("search", "--plan", str(path), code=2).stderr
+    assert "did you mean `model`" in run("search", "--plan", str(path), code=2).stderr
 
 
 def test_without_plan_and_model_the_model_is_missed():

@@ -12,12 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scalewise.experts import UNTRAINED
 from scalewise.explore.sizes import default_precision as usual_precision
 
 if TYPE_CHECKING:
     from scalewise.cluster import Cluster
     from scalewise.model import Model
-    from scalewise.workload import Precision
+    from scalewise.precision import Precision
 
 SEQ_LEN = 4096
 """Tokens per sequence: what Llama 2 was trained with (arXiv 2307.09288, table 1)."""
@@ -90,6 +91,12 @@ def default_tokens(model: Model) -> tuple[float, Default]:
     tokens = float(round(TOKENS_PER_PARAMETER * model.parameters))
     why = f"{TOKENS_PER_PARAMETER:g} per parameter, compute-optimal by Chinchilla"
     return tokens, Default(flag="--tokens", value=f"{tokens:.0f}", why=why)
+
+
+def default_imbalance() -> Default:
+    """Return balanced routing, as benchmarks of experts force it."""
+    why = f"balanced routing; an untrained router measured {UNTRAINED:g}"
+    return Default(flag="--imbalance", value="1", why=why)
 
 
 def default_precision(cluster: Cluster) -> tuple[Precision, Default]:

@@ -28,18 +28,21 @@ from scalewise.cluster import (
 from scalewise.errors import InputError, did_you_mean
 from scalewise.fields import replace
 from scalewise.model import Model
+from scalewise.stack import Stack
+from scalewise.strategy import Strategy
 from scalewise.units import (
     FORMATS,
     parse,
     parse_count,
 )
+from scalewise.workload import Workload
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 TARGETS = ("model", "cluster", "accelerator", "fabric", "workload", "strategy", "stack")
 """What stands before the first dot."""
 
-_WORKLOAD = ("seq_len", "global_batch", "precision", "tokens")
+_WORKLOAD = Workload.__struct_fields__
 _INSIDE_CLUSTER = ("accelerator", "fabric")
 _UNITS: Mapping[type, Mapping[str, str]] = {
     Accelerator: ACCELERATOR_UNITS,
@@ -49,6 +52,15 @@ _UNITS: Mapping[type, Mapping[str, str]] = {
 _LOADERS: Mapping[str, Callable[[str], msgspec.Struct]] = {
     "accelerator": load_accelerator,
     "fabric": load_fabric,
+}
+_NOUNS: Mapping[str, Any] = {
+    "model": Model,
+    "cluster": Cluster,
+    "accelerator": Accelerator,
+    "fabric": Fabric,
+    "workload": Workload,
+    "strategy": Strategy,
+    "stack": Stack,
 }
 # A cluster has its own of these; those of the accelerator only fill in cluster files.
 _CLUSTER_KNOWS = ("scale_up_domain", "scale_up_bandwidth", "scale_out_bandwidth", "usd_per_hour")
@@ -190,6 +202,43 @@ class Overrides:
         return table
 
 
+def kind_of_key(key: str) -> tuple[Any, str | None]:
+    """Return the type of the field that a key names, and its kind of quantity.
+
+    Args:
+        key: Such as "cluster.scale_out_bandwidth" or "accelerator.peak_flops.bf16".
+
+    Raises:
+        InputError: If there is no such field.
+    """
+    target, *path = key.split(".")
+    if target not in TARGETS:
+        raise InputError(f"there is no `{target}` to change", hint=did_you_mean(target, TARGETS))
+    type_, unit = _NOUNS[target], None
+    for field in path:
+        inside = [each for each in get_args(type_) if _holds_fields(each)]
+        type_ = inside[0] if inside else type_
+        if get_origin(type_) is dict:
+            type_ = get_args(type_)[1]
+            continue
+        if not _holds_fields(type_):
+            raise InputError(f"there is nothing inside {key.rpartition('.')[0]} to change")
+        types = {each.name: each.type for each in msgspec.structs.fields(type_)}
+        if field not in types:
+            raise InputError(
+                f"{type_.__name__} has no field `{field}`", hint=did_you_mean(field, types)
+            )
+        unit = _UNITS.get(type_, {}).get(field, _unit_by_name(field))
+        type_ = types[field]
+    if _holds_fields(type_):
+        return str, None
+    return type_, unit
+
+
+def _holds_fields(type_: Any) -> bool:
+    return isinstance(type_, type) and issubclass(type_, msgspec.Struct)
+
+
 def _put(tree: Tree, path: list[str], value: str, text: str) -> None:
     for name in path[:-1]:
         tree = tree.setdefault(name, {})
@@ -225,7 +274,8 @@ def _read(where: str, text: str, type_: Any, unit: str | None) -> Any:
     options = [get_args(type_)] if get_origin(type_) is not Literal else []
     members = options[0] if options else ()
     try:
-        if text.lower() in ("none", "null"):
+        # "none" is a word of recompute, and else no value.
+        if text.lower() in ("none", "null") and type_ is not str:
             return msgspec.convert(None, type_)
         if unit is not None:
             number = parse(text, unit)

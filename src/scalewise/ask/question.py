@@ -53,6 +53,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         | None
     ) = None
     """Number of GPUs (chips on TPUs)."""
+    node: (
+        Annotated[str, words("N", unit="count", default="the cluster's")]
+        | (Annotated[int, msgspec.Meta(ge=1)])
+        | None
+    ) = None
+    """GPUs per node, which share its scale-up links and its network."""
+    network: Annotated[str, words("NET", default="the cluster's")] | None = None
+    """Network of one node: 100GbE, 25GbE-tcp, 8x400G-ib, 4x200G-roce, 3.2GB/s-tcp, efa or tcp."""
     strategy: Annotated[str, words("S", default="best of the usual ones that very likely fit")] | (
         None
     ) = None
@@ -70,7 +78,32 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ) = None
     """Global batch, sequences per step over all GPUs; with a unit of tokens, such as 4Mtok."""
     precision: Annotated[str, words("P", default="bf16")] | None = None
-    """Precision of GEMMs: bf16, fp16, fp8, mxfp8 or nvfp4."""
+    """Precision of GEMMs: bf16, fp16, fp8, fp8row, fp8block, mxfp8, nvfp4, tf32 or fp32."""
+    imbalance: (
+        Annotated[float, msgspec.Meta(ge=1, le=1024, extra={"metavar": "X", "default": "1"})] | None
+    ) = None
+    """Tokens of the busiest expert-parallel rank over the mean; 1 for balanced routing."""
+    capacity: (
+        Annotated[
+            float, msgspec.Meta(ge=0.1, le=1024, extra={"metavar": "X", "default": "dropless"})
+        ]
+        | None
+    ) = None
+    """Capacity factor of experts, which drop tokens above it and are padded up to it."""
+    optimizer: Annotated[str, words("NAME", default="adamw")] | None = None
+    """Optimizer: adamw, adamw-bf16, adamw-8bit, paged-adamw-8bit, adafactor, sgd, momentum, lion,
+    muon or shampoo, or .toml file."""
+    weights: Literal["mixed", "bf16", "fp32"] | None = None
+    """Stored parameters: 16 bits with a 32-bit master copy, bf16 alone, or fp32 alone."""
+    tuning: Annotated[str, words("T", default="full")] | None = None
+    """What is trained: full, or adapters of a frozen model: lora16, lora16-attn, lora8-qv, and
+    qlora64 with the model in 4 bits."""
+    loss: Literal["full", "chunked", "fused"] | None = None
+    """Loss: all logits at once, in chunks of the sequence, or fused with the LM head."""
+    lengths: Annotated[str, words("L", default="one document per sequence")] | None = None
+    """Lengths of documents: 600, 100..2000, lognormal:mean=600,sigma=0.8, or a file of lengths."""
+    batching: Literal["packed", "padded", "bucketed"] | None = None
+    """Documents per sequence: packed, or one padded to the sequence or to its micro-batch."""
     stack: Annotated[str, words("NAME", default="follows strategy and device")] | None = None
     """Software stack or framework: name (see `scalewise stacks`), or .toml file."""
     tokens: (

@@ -19,25 +19,27 @@ from scalewise.ask.defaults import (
     Default,
     batch_of,
     default_batch,
+    default_imbalance,
     default_precision,
     default_seq_len,
 )
 from scalewise.ask.names import find_name, is_file
+from scalewise.ask.network import parse_network, said
 from scalewise.ask.overrides import Overrides
 from scalewise.ask.question import Question, question_fields
-from scalewise.catalog import load_cluster
+from scalewise.catalog import knows, load_cluster
 from scalewise.cluster import Cluster
 from scalewise.errors import InputError
 from scalewise.explore.sizes import MAX_GPUS
 from scalewise.explore.templates import BEST, Template, choices, filled_batch, parse_template
 from scalewise.model import Model, load_model
+from scalewise.precision import RECIPES
 from scalewise.software import Software, choose_stack
 from scalewise.stack import Stack
 from scalewise.step.estimate import CHOSEN_FIT, STATED_FIT, estimate
-from scalewise.step.support import check_supported
 from scalewise.strategy import Strategy
 from scalewise.units import parse
-from scalewise.workload import Workload
+from scalewise.workload import WORK, Workload
 
 if TYPE_CHECKING:
     from scalewise.explore.search import Search
@@ -48,6 +50,12 @@ if TYPE_CHECKING:
 
 MAX_SEQ_LEN, MAX_BATCH = 2**24, 2**26
 """Largest numbers of a question: beyond any run, and what a strategy can spell."""
+
+WORDS = tuple(name for name in WORK if name != "tokens")
+"""Fields of a question that are those of the workload, by the same names, without a unit."""
+
+WIDE = tuple(word for word, recipe in RECIPES.items() if recipe.wide)
+"""Precisions with 32 bits everywhere."""
 
 SWITCHES = {"power_cap": "power_cap_watts", "price": "usd_per_hour", "pue": "pue"}
 """Fields of a question that are quantities of the cluster, and their names there."""
@@ -98,8 +106,8 @@ class Asked(Inputs):
     """A question as inputs of an estimate."""
 
     strategy: Strategy
-    software: Stack
-    """What runs it."""
+    software: Software
+    """What runs it, and why."""
     stated: bool
     """Whether the strategy was named, and not chosen."""
     evaluated: int
@@ -116,7 +124,7 @@ class Asked(Inputs):
             self.cluster,
             self.workload,
             self.strategy,
-            stack=self.stack,
+            stack=self.software,
             convention=convention,
             fit=self.fit,
         )
@@ -194,7 +202,6 @@ class _Resolver:
         model = overrides.apply("model", self.objects.model or self._model())
         cluster = self._cluster(self._gpus())
         workload = self._workload(model, cluster)
-        check_supported(model)
         stack = self._stack(cluster)
         chosen = self.template is None or self.template.limits is not None
         fit = q.fit or (CHOSEN_FIT if chosen else STATED_FIT)
@@ -216,7 +223,7 @@ class _Resolver:
             fit=fit,
             defaults=tuple(self.defaults),
             changes=(*self.changes, *overrides.changed),
-            notes=_notes(model, workload),
+            notes=_notes(model, cluster, workload),
         )
 
     def resolve(self) -> Asked:
@@ -241,7 +248,7 @@ class _Resolver:
         return Asked(
             **values,
             strategy=strategy,
-            software=software.stack,
+            software=software,
             stated=template is not None and template.limits is None,
             evaluated=evaluated,
         )
@@ -280,11 +287,19 @@ class _Resolver:
         """Read a quantity, and name the flag where it is wrong."""
         field = question_fields()[name]
         if field.number:
-            return float(value)
+            return self._plain(name, value)
         try:
             return parse(value, field.unit)
         except InputError as error:
             raise InputError(f"{field.flag}: {error}", hint=error.hint, field=name) from error
+
+    def _plain(self, name: str, value: str | float) -> float:
+        """Read a number without a unit."""
+        try:
+            return float(value)
+        except ValueError:
+            message = f"{name} = {str(value)[:40]}: not a number"
+            raise InputError(message, hint="for example 1.5", field=name) from None
 
     def _whole(self, name: str, value: str | float, maximum: int) -> int:
         count = int(self._number(name, value))
@@ -313,17 +328,21 @@ class _Resolver:
 
     def _cluster(self, gpus: int | None) -> Cluster:
         """Load the cluster at its size, with switches and overrides."""
-        q, cluster = self.question, self.objects.cluster
-        if cluster is None:
+        q, found = self.question, self.objects.cluster
+        if found is None:
             name = q.on
             if not is_file(name):
                 name = find_name("clusters", name, also="accelerators", field="on")
-            cluster = load_cluster(name, accelerators=gpus)
+            cluster = load_cluster(name, accelerators=gpus, **self._nodes(name))
             if gpus is None:
                 size, why = str(cluster.accelerators), f"size of {cluster.name}"
                 self.defaults.append(Default(flag="--gpus", value=size, why=why))
-        elif gpus is not None:
-            cluster = cluster.with_(accelerators=gpus)
+        else:
+            sized = {} if gpus in (None, found.accelerators) else {"accelerators": gpus}
+            changed = self._nodes(found) | sized
+            cluster = found.with_(**changed) if changed else found
+        if q.network is not None:
+            self.changes.append(said(q.network, cluster))
         switches: dict[str, Any] = {}
         for name, target in SWITCHES.items():
             value = getattr(q, name)
@@ -338,6 +357,21 @@ class _Resolver:
             cluster = cluster.with_(**switches)
         return self.overrides.apply("cluster", cluster)
 
+    def _nodes(self, of: Cluster | str) -> dict[str, Any]:
+        """What `--node` and `--network` change of a cluster."""
+        q, given = self.question, dict[str, Any]()
+        if q.node is None and q.network is None:
+            return given
+        cluster = load_cluster(of) if isinstance(of, str) else of
+        if q.node is not None:
+            node = self._whole("node", q.node, MAX_GPUS)
+            self.changes.append(f"--node {q.node} (was {cluster.scale_up_domain:,})")
+            given["scale_up_domain"] = node
+            cluster = cluster.with_(scale_up_domain=node)
+        if q.network is not None:
+            given |= parse_network(q.network).changes(cluster)
+        return given
+
     def _workload(self, model: Model, cluster: Cluster) -> Workload:
         """Read sequence, precision, budget and batch, and choose what is missing."""
         q = self.question
@@ -347,6 +381,7 @@ class _Resolver:
                 "global_batch": q.batch,
                 "precision": q.precision,
                 "tokens": q.tokens,
+                **{name: getattr(q, name) for name in WORDS},
             }
         )
         if given["seq_len"] is not None:
@@ -372,7 +407,23 @@ class _Resolver:
             precision, chosen = default_precision(cluster)
             self.defaults.append(chosen)
         tokens = None if given["tokens"] is None else self._number("tokens", given["tokens"])
-        return Workload(seq_len=seq_len, global_batch=batch, precision=precision, tokens=tokens)
+        words: dict[str, Any] = {}
+        for name in WORDS:
+            if (value := given[name]) is not None:
+                number = question_fields()[name].number
+                words[name] = self._plain(name, value) if number else str(value)
+        if model.moe is not None and not {"imbalance", "capacity"} & set(words):
+            self.defaults.append(default_imbalance())
+        if "optimizer" in words and not is_file(words["optimizer"]):
+            words["optimizer"] = find_name("optimizers", words["optimizer"], field="optimizer")
+        self.changes += [f"{question_fields()[name].flag} {value}" for name, value in words.items()]
+        if "weights" not in words and precision in WIDE:
+            words["weights"] = "fp32"
+            why = f"GEMMs in {precision} read 32-bit weights"
+            self.defaults.append(Default(flag="--weights", value="fp32", why=why))
+        return Workload(
+            seq_len=seq_len, global_batch=batch, precision=precision, tokens=tokens, **words
+        )
 
     def _batch(self, given: str | float, seq_len: int, multiple: int, *, exact: bool) -> int:
         """The batch in sequences; a batch in tokens carries its unit, and is met as near as is."""
@@ -418,6 +469,7 @@ class _Resolver:
             None,
             found.cluster,
             fully_sharded=strategy.fully_sharded,
+            frozen=found.workload.tuned.frozen,
             compiled=strategy.compiled,
         )
 
@@ -471,11 +523,19 @@ class _Resolver:
         return strategy, software
 
 
-def _notes(model: Model, workload: Workload) -> tuple[str, ...]:
+def _notes(model: Model, cluster: Cluster, workload: Workload) -> tuple[str, ...]:
     """Return what looks odd about the question, one sentence each."""
+    notes: list[str] = []
+    chip = cluster.accelerator.name
+    if knows("accelerators", f"{chip}-gcd"):
+        notes.append(f"one {chip} is two devices to the software: {chip}-gcd counts those")
     if model.positions == "learned" and workload.seq_len > model.max_positions:
-        return (
+        notes.append(
             f"sequence {workload.seq_len:,} is longer than the {model.max_positions:,} learned "
-            f"positions of {model.name}",
+            f"positions of {model.name}"
         )
-    return ()
+    if (useful := workload.useful_fraction) < 1.0:
+        notes.append(
+            f"throughput, cost and days count tokens of documents, {useful:.1%} of full sequences"
+        )
+    return tuple(notes)

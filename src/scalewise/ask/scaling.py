@@ -23,6 +23,7 @@ from scalewise.errors import InputError
 from scalewise.explore.sizes import Rule, parse_sizes
 from scalewise.explore.templates import BEST, Template, filled_batch, parse_template
 from scalewise.step.estimate import CHOSEN_FIT
+from scalewise.workload import WORK
 
 if TYPE_CHECKING:
     from scalewise.cluster import Cluster
@@ -133,7 +134,7 @@ def scaling(
             batch=batch,
             seq_len=length,
             precision=precision,
-            tokens=first.workload.tokens,
+            **{name: getattr(first.workload, name) for name in WORK},
         )
         for length in lengths
     )

@@ -17,6 +17,7 @@ import numpy as np
 
 from scalewise.physics.collectives import PROTOCOLS, all_gather_seconds
 from scalewise.step.groups import shard_group
+from scalewise.step.tuning import layer_gather_bytes
 from scalewise.strategy import parse_strategy
 from scalewise.terms import TERMS
 
@@ -108,7 +109,9 @@ def gather_parts(many: Estimates, row: int) -> tuple[float, float] | None:
     if many.cluster.algorithm in ("pat", "hierarchical"):
         return None
     wires, group = case.links, shard_group(case.split)
-    sizes = np.multiply.outer([1.0, 0.0], 2.0 * case.shape.layer_params / case.split.tp)
+    params = case.layer_params / case.split.tp
+    bytes_ = layer_gather_bytes(case, params) if case.has_frozen else 2.0 * params
+    sizes = np.multiply.outer([1.0, 0.0], bytes_)
     simple = replace(wires, protocol=float(PROTOCOLS.index("simple")))
     used = np.asarray(all_gather_seconds(sizes, group, wires))
     full_rate = np.asarray(all_gather_seconds(sizes, group, simple))

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from scalewise.errors import InputError
+from scalewise.offload import joined, offloads_of
+from scalewise.recompute import recompute_words
 from scalewise.step.estimate import CHOSEN_FIT, estimate
-from scalewise.strategy import recompute_words
 from scalewise.units import format_bytes
 
 if TYPE_CHECKING:
@@ -60,6 +61,14 @@ def _changes(s: Strategy) -> Iterator[tuple[Strategy, str]]:
         yield s.with_(micro_batch=s.micro_batch // 2), "half the micro-batch"
     if s.recompute != "full" and s.micro_batch > 1:
         yield s.with_(recompute="full", micro_batch=1), "full recompute, micro-batch 1"
+    away = offloads_of(s.offload)
+    if "opt" not in away:
+        yield s.with_(offload=joined(["opt", *away])), "optimizer state in host memory"
+    if "param" not in away and s.sharding == "zero3":
+        all_states = joined(["opt", "param", *away])
+        yield s.with_(offload=all_states), "parameters and optimizer state in host memory"
+    if "act" not in away:
+        yield s.with_(offload=joined([*away, "act"])), "activations in host memory"
     if s.sharding != "zero3" and s.data_parallel > 1:
         sharded = s.with_(sharding="zero3", dp_replicate=1, dp_shard=s.data_parallel)
         yield sharded, "parameters sharded too"

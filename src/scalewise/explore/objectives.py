@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scalewise.errors import InputError, did_you_mean
-from scalewise.strategy import RECOMPUTES
+from scalewise.recompute import RECOMPUTES
+from scalewise.sharding import is_mics, variant_tokens
 from scalewise.terms import TERMS
 from scalewise.units import format_percent
 
@@ -90,10 +91,13 @@ def why_slower(loser: Estimate, winner: Estimate, by: str = "time") -> str:
 def effort(s: Strategy) -> tuple[float, ...]:
     """Return the complexity: fewer kinds of parallelism first, then smaller degrees."""
     kinds = (s.tp > 1) + (s.cp > 1) + 2 * (s.pp > 1) + (s.virtual_stages > 1)
+    kinds += (s.ep > 1) + (s.etp > 1)
     kinds += s.sharding == "zero3" and s.dp_replicate > 1
+    kinds += len(variant_tokens(s)) + is_mics(s)
     switched_off = (not s.reshard_after_forward) + (s.tp > 1 and not s.sequence_parallel)
+    switched_off += s.mlp_tiles > 1
     switched_off += 3 - s.overlap_dp - s.overlap_tp - s.overlap_pp + (s.prefetch == 0)
     # K of N blocks stand between the kinds that need no list of blocks and all of them.
     kinds_ = tuple(RECOMPUTES)
     recompute = kinds_.index(s.recompute) if s.recompute in kinds_ else len(kinds_) - 1.5
-    return kinds, s.pp, s.tp * s.cp, switched_off, recompute
+    return kinds, s.pp, s.tp * s.cp, s.ep * s.etp, switched_off, recompute

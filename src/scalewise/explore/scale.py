@@ -27,7 +27,6 @@ from scalewise.explore.templates import Template, parse_template
 from scalewise.model import Model
 from scalewise.software import choose_stack
 from scalewise.step.estimate import CHOSEN_FIT
-from scalewise.step.support import check_supported
 from scalewise.terms import TERMS
 
 if TYPE_CHECKING:
@@ -83,7 +82,6 @@ def scale(
 
     Raises:
         InputError: If an input is invalid at all sizes: names, precision, no or repeated inputs.
-        UnsupportedModelError: If a model has parts that are not modeled.
     """
     models, machines, rules = _listed(model, Model), _listed(cluster, Cluster), _listed(rule, Rule)
     plans = [parse_template(each) if isinstance(each, str) else each for each in templates]
@@ -142,8 +140,6 @@ def _check(
     by: str,
 ) -> None:
     """Reject inputs that are invalid at all sizes."""
-    for model in models:
-        check_supported(model)
     _check_once("model", [model.name for model in models])
     _check_once("cluster", [machine.name for machine in machines])
     _check_once("sequence length", [f"{rule.seq_len:,}" for rule in rules])

@@ -328,7 +328,7 @@ def search(
     for name in (by, *pareto):
         if name not in OBJECTIVES:
             raise InputError(f"unknown objective {name}", hint=did_you_mean(name, OBJECTIVES))
-    spaces = _families(cluster, stack, limits or Limits())
+    spaces = _families(cluster, stack, limits or Limits(), frozen=workload.tuned.frozen)
     ask = _Question(
         model=model,
         cluster=cluster,
@@ -398,10 +398,12 @@ def search(
     )
 
 
-def _families(cluster: Cluster, stack: Stack | str | None, limits: Limits) -> list[Limits]:
+def _families(
+    cluster: Cluster, stack: Stack | str | None, limits: Limits, *, frozen: bool
+) -> list[Limits]:
     """Yield the parts of the space that each run with one software, in its schedules."""
     if stack is not None:
-        return [_scheduled(limits, choose_stack(stack, cluster).stack)]
+        return [_of_software(limits, choose_stack(stack, cluster).stack)]
     kinds = limits.sharding or WORDS["sharding"]
     found = []
     for sharded in (False, True):
@@ -410,15 +412,16 @@ def _families(cluster: Cluster, stack: Stack | str | None, limits: Limits) -> li
             # A single data-parallel rank shards nothing: it is evaluated once.
             alone = not (sharded and len(of_family) < len(kinds))
             part = msgspec.structs.replace(limits, sharding=of_family, single_rank=alone)
-            software = choose_stack(None, cluster, fully_sharded=sharded)
-            found.append(_scheduled(part, software.stack))
+            software = choose_stack(None, cluster, fully_sharded=sharded, frozen=frozen)
+            found.append(_of_software(part, software.stack))
     return found
 
 
-def _scheduled(limits: Limits, stack: Stack) -> Limits:
-    if limits.schedule is not None:
-        return limits
-    return msgspec.structs.replace(limits, schedule=stack.schedules)
+def _of_software(limits: Limits, stack: Stack) -> Limits:
+    """Return the limits with the schedules and the overlap that the software has."""
+    overlaps = limits.overlaps_tp and stack.tp_overlap > 0.0
+    schedule = stack.schedules if limits.schedule is None else limits.schedule
+    return msgspec.structs.replace(limits, schedule=schedule, overlaps_tp=overlaps)
 
 
 def _within_reach(rows: Rows, kept: TopK) -> Rows:

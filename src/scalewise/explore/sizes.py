@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
-
 from scalewise.errors import InputError
+from scalewise.precision import Precision
 from scalewise.units import parse_count
-from scalewise.workload import Precision, Workload
+from scalewise.workload import WORK, Work, Workload
 
 if TYPE_CHECKING:
     from scalewise.cluster import Cluster
@@ -28,7 +27,7 @@ MAX_GPUS = 2**22
 """Maximum number of GPUs: beyond any cluster, and the limit of a strategy."""
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Rule(Work, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Batch of a step as the cluster grows: proportional (weak scaling) or constant (strong)."""
 
     kind: Literal["weak", "strong"]
@@ -39,21 +38,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Tokens per sequence."""
     precision: Precision | None = None
     """Precision of GEMMs; None is bf16, or fp16 on chips without bf16."""
-    tokens: float | None = None
-    """Token budget of the whole run, or None."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("weak", "strong"):
             raise InputError(f"unknown kind of scaling {self.kind}", hint="use weak or strong")
         if not 0 < self.batch <= 2**27:
             raise InputError(f"batch = {self.batch:g} must be positive", hint="for example 2")
-        # The workload checks sequence length, precision and token budget.
-        Workload(
-            seq_len=self.seq_len,
-            global_batch=1,
-            precision=self.precision or "bf16",
-            tokens=self.tokens,
-        )
+        # The workload checks everything else.
+        self._workload(1, self.precision or "bf16")
 
     def global_batch(self, accelerators: int) -> int:
         """Return the sequences of a step on a number of accelerators.
@@ -73,11 +65,15 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def at(self, cluster: Cluster) -> Workload:
         """Return the workload of a step on a cluster."""
+        batch = self.global_batch(cluster.accelerators)
+        return self._workload(batch, self.precision or default_precision(cluster))
+
+    def _workload(self, batch: int, precision: Precision) -> Workload:
         return Workload(
             seq_len=self.seq_len,
-            global_batch=self.global_batch(cluster.accelerators),
-            precision=self.precision or default_precision(cluster),
-            tokens=self.tokens,
+            global_batch=batch,
+            precision=precision,
+            **{name: getattr(self, name) for name in WORK},
         )
 
 
@@ -88,10 +84,10 @@ def default_precision(cluster: Cluster) -> Precision:
 
 
 def parse_sizes(text: str, name: str = "--gpus") -> tuple[int, ...]:
-    """Return numbers of GPUs: "8..2048" doubles from 8 up to 2048, "8,64" lists.
+    """Return numbers of GPUs: "8..2048" doubles, "64..256+32" adds, "8,64" lists.
 
     Args:
-        text: For example "8..2048", "8,64,512" or "8..64,96".
+        text: For example "8..2048", "8,64,512", "8..64,96" or "64..256+32".
         name: Flag or field of the text, for errors.
 
     Returns:
@@ -109,13 +105,16 @@ def parse_sizes(text: str, name: str = "--gpus") -> tuple[int, ...]:
             raise InputError(
                 f"{where}: the range has no {end_name} end", hint="for example 8..2048"
             )
-        size = _size(first, where)
+        last, plus, step = (each.strip() for each in last.partition("+"))
+        size, added = _size(first, where), _size(step, where) if plus else 0
         end = _size(last, where) if dots else size
         if end < size:
             raise InputError(f"{where}: the range ends below its start", hint=f"{end}..{size}")
         while size <= end:
             found.add(size)
-            size *= 2
+            size += added or size
+            if len(found) > MAX_GPUS.bit_length() + MAX_SIZES:
+                break
     if len(found) > MAX_SIZES:
         raise InputError(
             f"{where}: {len(found)} sizes, more than {MAX_SIZES}", hint="for example 8..2048"

@@ -4,9 +4,9 @@
         piece.shape, piece.tp, piece.schedule ...      # a `Strategies` whose columns broadcast
 
 Strategies with equal pipeline stages and data-parallel ranks form a product of five axes: pipeline,
-data parallelism, recompute, micro-batch size, and the split of a layer. A column has length 1 along
-axes that it does not depend on. Everything derived from it is computed once per value, and the
-product is never materialized. The global batch is fixed.
+data parallelism, recompute, micro-batch size, and the split of a layer and its experts. A column
+has length 1 along axes that it does not depend on. Everything derived from it is computed once per
+value, and the product is never materialized. The global batch is fixed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import msgspec
 import numpy as np
 
 from scalewise.errors import InputError, did_you_mean
+from scalewise.explore.variants import check_words, with_variants
 from scalewise.numeric import Array
+from scalewise.offload import check_offload, offloads_of
 from scalewise.strategies import FIELDS, WORDS, Strategies, encode
 from scalewise.strategy import Strategy
 
@@ -46,6 +48,9 @@ LARGEST_CHUNKS = 12
 RECOMPUTE = ("none", "selective", "1of4", "1of2", "full")
 """Kinds of recompute that a search tries; "selective" is the one of the software."""
 
+OFFLOAD = ("none", "opt", "opt+param", "act", "opt+act", "opt+param+act")
+"""What a search offloads where it may offload anything ("all")."""
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Allowed values; None allows everything that divides."""
@@ -60,15 +65,29 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Micro-batch sizes, sequences."""
     virtual_stages: tuple[int, ...] | None = None
     """Model chunks per pipeline stage."""
+    ep: tuple[int, ...] | None = None
+    """Expert-parallel degrees; None for all that divide the experts."""
+    etp: tuple[int, ...] | None = None
+    """Expert tensor-parallel degrees; None for 1 and the tensor-parallel degree."""
+    mlp_tiles: tuple[int, ...] | None = None
+    """Tiles of the sequence in which dense MLPs are computed; None for the whole at once."""
     sharding: tuple[str, ...] | None = None
     """Sharding: ddp, zero1, zero2, zero3."""
+    variants: tuple[str, ...] | None = None
+    """Variants of sharding that are tried besides: words of `sharding.VARIANTS`; None for none."""
     recompute: tuple[str, ...] | None = None
     """Kinds of recompute: none, selective, attention, op, full, or 1of4 for every fourth block;
     None for those of `RECOMPUTE`."""
     schedule: tuple[str, ...] | None = None
     """gpipe, 1f1b, interleaved, zbh1, zbv; None for all schedules of the software."""
+    offload: tuple[str, ...] | None = None
+    """Offloads: none, opt, opt+param, act and other words of `offload.OFFLOADS`; all for those of
+    `OFFLOAD`, None for no offload."""
     overlap: tuple[bool, ...] = (True, False)
     """Whether communication may overlap compute: each kind is tried both ways."""
+    overlaps_tp: bool = True
+    """Whether the software overlaps tensor-parallel traffic: where it does not, switching that off
+    changes nothing and is not tried."""
     tp_within_domain: bool = True
     """Whether tensor parallelism stays inside a scale-up domain: across domains it is never faster.
     """
@@ -76,7 +95,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whether meshes without data parallelism, which shard nothing, are tried."""
 
     def __post_init__(self) -> None:
-        for field in ("tp", "pp", "cp", "micro_batch", "virtual_stages"):
+        for field in ("tp", "pp", "cp", "micro_batch", "virtual_stages", "ep", "etp", "mlp_tiles"):
             values = getattr(self, field)
             if values is not None and (not values or any(v < 1 for v in values)):
                 raise InputError(
@@ -85,13 +104,24 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 )
         for word in self.recompute or ():
             Strategy(recompute=word)
+        for word in self.offloads or ():
+            check_offload(word)
         for field in ("sharding", "schedule"):
             for word in getattr(self, field) or ():
                 if word not in WORDS[field]:
                     known = [str(w) for w in WORDS[field]]
                     raise InputError(f"unknown {field} {word}", hint=did_you_mean(word, known))
+        check_words(self.variants or ())
         if not self.overlap:
             raise InputError("overlap is empty", hint="give True, False or both")
+
+    @property
+    def offloads(self) -> tuple[str, ...] | None:
+        """Offloads as fields of a strategy, "" for none; None where nothing is said."""
+        if self.offload is None:
+            return None
+        words = [each for word in self.offload for each in (OFFLOAD if word == "all" else (word,))]
+        return tuple(dict.fromkeys("" if word == "none" else word for word in words))
 
 
 def divisors(number: int) -> list[int]:
@@ -120,13 +150,22 @@ def _pipeline_axis(model: Model, pp: int, limits: Limits) -> Axis:
     ]
     if "interleaved" in allowed:
         for chunks in _allowed(range(2, LARGEST_CHUNKS + 1), limits.virtual_stages):
-            # Equal chunks, or embedding and head each in place of a layer.
-            if 0 not in (model.layers % (pp * chunks), (model.layers + 2) % (pp * chunks)):
+            if not equal_chunks(model.layers, pp * chunks, experts=model.moe is not None):
                 continue
             place = {**fixed, "schedule": encode("schedule", "interleaved")}
             place["virtual_stages"] = float(chunks)
             axis += [{**place, "overlap_pp": float(on)} for on in limits.overlap]
     return axis
+
+
+def equal_chunks(layers: int, chunks: int, *, experts: bool) -> bool:
+    """Whether layers can be divided so: equal, or embedding and head each in place of a layer.
+
+    Recipes of models with experts also leave a chunk short by three, such as 61 layers on 16 chunks
+    of four (Megatron-LM, --pipeline-model-parallel-layout).
+    """
+    spare = (0, 2, 3) if experts else (0, 2)
+    return any((layers + more) % chunks == 0 for more in spare)
 
 
 def _data_axis(ranks: int, limits: Limits) -> Axis:
@@ -160,6 +199,18 @@ def _data_axis(ranks: int, limits: Limits) -> Axis:
     return axis
 
 
+def _offloaded(axis: Axis, limits: Limits) -> Axis:
+    """Return the options of data parallelism with each offload; parameters leave with FSDP only."""
+    if limits.offloads is None:
+        return axis
+    return [
+        {**one, "offload": encode("offload", words)}
+        for words in limits.offloads
+        for one in axis
+        if one["sharding"] == 3.0 or "param" not in offloads_of(words)
+    ]
+
+
 def _micro_axis(workload: Workload, ranks: int, limits: Limits) -> Axis:
     """Return micro-batch sizes that divide the batch; 1 if none does, to be counted."""
     if workload.global_batch % ranks:
@@ -168,11 +219,30 @@ def _micro_axis(workload: Workload, ranks: int, limits: Limits) -> Axis:
     return [{"micro_batch": float(m)} for m in _allowed(fitting, limits.micro_batch)]
 
 
+def _expert_splits(model: Model, limits: Limits, tp: int, stage: int) -> Axis:
+    """Return how the ranks of a stage share experts: EP and expert TP degrees; none if dense."""
+    moe = model.moe
+    if moe is None or moe.experts == 1:
+        return [{}]
+    sliced = [etp for etp in divisors(math.gcd(moe.ffn, stage)) if etp in (limits.etp or (1, tp))]
+    return [
+        {"ep": float(ep), "etp": float(etp)}
+        for etp in sliced
+        for ep in _allowed(divisors(math.gcd(moe.experts, stage // etp)), limits.ep)
+    ]
+
+
 def _layer_axis(
-    model: Model, cluster: Cluster, workload: Workload, limits: Limits, ranks: int
+    model: Model, cluster: Cluster, workload: Workload, limits: Limits, ranks: int, stage: int
 ) -> Axis:
-    """Return how `ranks` GPUs split one layer: TP and CP degrees, and their kinds."""
+    """Return how `ranks` GPUs split one layer: TP, CP and EP degrees, and their kinds.
+
+    Experts are shared by all GPUs of a stage. With tensor parallelism they need sequence
+    parallelism.
+    """
     widest = cluster.scale_up_domain if limits.tp_within_domain else cluster.accelerators
+    dense = model.moe is None
+    switches = [float(on) for on in limits.overlap][: None if limits.overlaps_tp else 1]
     axis: Axis = []
     for tp in _allowed(divisors(math.gcd(model.heads, ranks)), limits.tp):
         cp = ranks // tp
@@ -180,18 +250,18 @@ def _layer_axis(
             continue
         if cp > 1 and workload.seq_len % (2 * cp):
             continue
-        for split in (1.0,) if tp == 1 else (1.0, 0.0):
-            for hide in (1.0,) if tp == 1 else [float(on) for on in limits.overlap]:
+        experts = _expert_splits(model, limits, tp, stage)
+        for split in (1.0,) if tp == 1 or not dense else (1.0, 0.0):
+            for hide in (1.0,) if tp == 1 else switches:
                 for method in (0.0,) if cp == 1 else (0.0, 1.0):
-                    axis.append(
-                        {
-                            "tp": float(tp),
-                            "cp": float(cp),
-                            "sequence_parallel": split,
-                            "overlap_tp": hide,
-                            "cp_method": method,
-                        }
-                    )
+                    one = {
+                        "tp": float(tp),
+                        "cp": float(cp),
+                        "sequence_parallel": split,
+                        "overlap_tp": hide,
+                        "cp_method": method,
+                    }
+                    axis += [{**one, **each} for each in experts]
     return axis
 
 
@@ -200,19 +270,26 @@ def products(
 ) -> Iterator[dict[str, Axis]]:
     """Yield the axes of every (pipeline stages, data-parallel ranks), in order."""
     count = cluster.accelerators
-    recompute = [{"recompute": encode("recompute", word)} for word in limits.recompute or RECOMPUTE]
+    recompute = [
+        {"recompute": encode("recompute", word)} | ({"mlp_tiles": float(tiles)} if tiles else {})
+        for word in limits.recompute or RECOMPUTE
+        for tiles in limits.mlp_tiles or (0,)
+    ]
     for pp in _allowed(divisors(count), limits.pp):
         if pp > model.layers:
             break
         pipeline = _pipeline_axis(model, pp, limits)
         for inner in divisors(count // pp):
             ranks = count // pp // inner
+            data = _data_axis(ranks, limits)
+            if limits.variants:
+                data = with_variants(data, limits.variants, cluster.scale_up_domain)
             axes = {
                 "pipeline": pipeline,
-                "data": _data_axis(ranks, limits),
+                "data": _offloaded(data, limits),
                 "recompute": recompute,
                 "micro": _micro_axis(workload, ranks, limits),
-                "layer": _layer_axis(model, cluster, workload, limits, inner),
+                "layer": _layer_axis(model, cluster, workload, limits, inner, count // pp),
             }
             if all(axes.values()):
                 yield axes

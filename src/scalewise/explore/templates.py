@@ -17,7 +17,9 @@ import msgspec
 
 from scalewise.errors import InputError
 from scalewise.explore.space import Limits
-from scalewise.strategy import SCHEDULES, Sharding, Strategy, parse_strategy, recompute_of_token
+from scalewise.offload import OFFLOAD_TOKENS, joined
+from scalewise.recompute import recompute_of_token
+from scalewise.strategy import SCHEDULES, Sharding, Strategy, parse_strategy
 
 BEST = "best"
 """Word for the strategy that is searched at each size."""
@@ -33,11 +35,15 @@ _OPEN: dict[str, Sharding] = {
     "ddp": "ddp", "dp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3",
     "fsdp": "zero3",
 }  # fmt: skip
-_GROUPS = re.compile(r"hsdp([0-9]{1,9})")
-_FIXED = re.compile(r"(ddp|dp|zero[123]x|fsdp|hsdp)[0-9]")
+_SPELLED = {"ddp": "ddp1", "zero1": "zero1x1", "zero2": "zero2x1", "zero3": "fsdp1"}
+_GROUPS = re.compile(r"(?:hsdp|mics)([0-9]{1,9})")
+_FIXED = re.compile(r"(ddp|dp|zero[123]x|fsdp|hsdp|mics)[0-9]")
 
 # Words that limit a search, and the limit that each sets.
-_HELD_COUNTS = {"tp": "tp", "pp": "pp", "cp": "cp", "mb": "micro_batch", "v": "virtual_stages"}
+_HELD_COUNTS = {
+    "tp": "tp", "pp": "pp", "cp": "cp", "mb": "micro_batch", "v": "virtual_stages", "ep": "ep",
+    "etp": "etp", "tilemlp": "mlp_tiles",
+}  # fmt: skip
 _HELD_COUNT = re.compile(f"({'|'.join(_HELD_COUNTS)})([0-9]{{1,9}})")
 _HELD_WORDS = {
     **{word: ("sharding", kind) for word, kind in _OPEN.items()},
@@ -72,10 +78,10 @@ def parse_template(text: str) -> Template:
     """Parse a strategy without sizes.
 
     Args:
-        text: `fsdp`, `ddp`, `zero1`, `zero2` or `hsdp64` (sharding groups of 64 data-parallel
-            ranks), with any other tokens of a strategy: "fsdp-tp2-mb4", "tp8-pp8-zero1".
-            Without a data-parallel part it is fully sharded. Or `best`, which other tokens limit:
-            "best-tp2-fsdp", "best-pp1", "best-acnone".
+        text: `fsdp`, `ddp`, `zero1`, `zero2`, `hsdp64` or `mics64` (sharding groups of 64
+            data-parallel ranks), with any other tokens of a strategy: "fsdp-tp2-mb4",
+            "tp8-pp8-zero1". Without a data-parallel part it is fully sharded. Or `best`, which
+            other tokens limit: "best-tp2-fsdp", "best-pp1", "best-acnone".
 
     Returns:
         The template.
@@ -96,8 +102,11 @@ def parse_template(text: str) -> Template:
         raise InputError(
             f"strategy {label[:80]}: two data-parallel parts", hint="keep one of the two"
         )
-    # An empty text is not a token: the parser of strategies rejects it.
-    base = parse_strategy("-".join(rest)) if rest else Strategy()
+    # An empty text is not a token: the parser of strategies rejects it. Variants of sharding need
+    # to know what is sharded.
+    kind = _OPEN.get(opened[0], "zero3") if opened else "zero3"
+    held = [_SPELLED[kind]] if opened else []
+    base = parse_strategy("-".join([*held, *rest])) if rest else Strategy()
     group = None
     if opened:
         match = _GROUPS.fullmatch(opened[0])
@@ -107,7 +116,9 @@ def parse_template(text: str) -> Template:
                 hint="for example hsdp64",
             )
         group = int(match[1]) if match else None
-        base = base.with_(sharding=_OPEN.get(opened[0], "zero3"))
+        base = base.with_(sharding=kind)
+        if opened[0].startswith("mics"):
+            base = base.with_(replica_sync="once", hierarchical_gather=True)
     stated = any(re.fullmatch("mb[0-9]+", token) for token in rest)
     return Template(label=label, base=base, fixed=fixed, group=group, has_micro_batch=stated)
 
@@ -115,7 +126,12 @@ def parse_template(text: str) -> Template:
 def _limits(label: str, tokens: list[str]) -> Limits:
     """Parse the limits of a search."""
     held: dict[str, Any] = {}
+    away = [OFFLOAD_TOKENS[token] for token in tokens if token in OFFLOAD_TOKENS]
+    if away:
+        held["offload"] = [joined(away)]
     for token in tokens:
+        if token in OFFLOAD_TOKENS:
+            continue
         if match := _HELD_COUNT.fullmatch(token):
             name, value = _HELD_COUNTS[match[1]], int(match[2])
         elif kind := recompute_of_token(token):
@@ -248,4 +264,7 @@ def _sized(template: Template, accelerators: int) -> Strategy:
             f"mesh: groups of {group} do not divide {ranks:,} data-parallel ranks",
             hint=f"use multiples of {group * inner:,} GPUs",
         )
+    if base.backward_shard is not None and group * base.cp <= base.backward_shard:
+        # A copy per group is of no use where the group is not larger.
+        base = base.with_(backward_shard=None)
     return base.with_(dp_replicate=ranks // group, dp_shard=group)

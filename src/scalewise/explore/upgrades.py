@@ -225,6 +225,7 @@ def _software_upgrades(cluster: Cluster, stack: Stack, factor: float) -> Iterato
                 s,
                 host_layer_seconds=s.host_layer_seconds / f,
                 pipeline_host_seconds=s.pipeline_host_seconds / f,
+                host_speed=s.host_speed * f,
             ),
         ),
         factor=factor,

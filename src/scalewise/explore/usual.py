@@ -19,7 +19,7 @@ import numpy as np
 
 from scalewise.errors import InputError
 from scalewise.explore.objectives import effort, objective
-from scalewise.explore.space import divisors
+from scalewise.explore.space import divisors, equal_chunks
 from scalewise.ranges import tie_width
 from scalewise.software import Software, choose_stack
 from scalewise.step.estimate import CHOSEN_FIT, Estimates, estimate
@@ -84,10 +84,11 @@ def usual(
     """
     tried: list[tuple[Software, Strategies, Estimates]] = []
     for sharded in (False, True):
-        software = choose_stack(stack, cluster, fully_sharded=sharded)
+        software = choose_stack(stack, cluster, fully_sharded=sharded, frozen=workload.tuned.frozen)
         space = _space(
             model.layers,
             model.heads,
+            model.moe.experts if model.moe else 1,
             cluster.accelerators,
             cluster.scale_up_domain,
             workload.global_batch,
@@ -153,6 +154,7 @@ def _best(tried: list[tuple[Software, Strategies, Estimates]], by: str) -> tuple
 def _space(
     layers: int,
     heads: int,
+    experts: int,
     count: int,
     domain: int,
     batch: int,
@@ -183,16 +185,17 @@ def _space(
                 if count % inner or batch % ranks or (cp > 1 and seq_len % (2 * cp)):
                     continue
                 rows += [
-                    (tp, cp, pp, *pipeline, *data)
-                    for pipeline in _pipelines(layers, pp, chunks=chunks)
+                    (tp, cp, pp, *pipeline, *data, ep)
+                    for pipeline in _pipelines(layers, pp, chunks=chunks, experts=experts > 1)
                     for data in _data(ranks, inner, domain, pp)[:most]
                     if (data[0] == 3.0) is sharded
+                    for ep in _experts(experts, count // pp, domain)
                 ]
     if not rows:
         return None
     names = (
         "tp", "cp", "pp", "schedule", "virtual_stages", "sharding", "dp_replicate", "dp_shard",
-        "reshard_after_forward",
+        "reshard_after_forward", "ep",
     )  # fmt: skip
     columns: dict[str, Array] = {
         name: np.full((1, 1, 1), encode(name, getattr(_DEFAULT, name))) for name in FIELDS
@@ -204,12 +207,18 @@ def _space(
     return Strategies(columns)
 
 
-def _pipelines(layers: int, pp: int, *, chunks: bool) -> list[tuple[float, float]]:
+def _experts(experts: int, stage: int, domain: int) -> list[int]:
+    """Expert-parallel degrees of a stage of so many ranks: none, all, a domain or several nodes."""
+    wanted = {1, domain, experts, min(stage, 8), *(2**power for power in range(4, 9))}
+    return [ep for ep in sorted(wanted) if experts % ep == 0 and stage % ep == 0]
+
+
+def _pipelines(layers: int, pp: int, *, chunks: bool, experts: bool) -> list[tuple[float, float]]:
     """Schedules of a pipeline: plain, and interleaved with the fewest and most chunks."""
     plain = encode("schedule", "1f1b")
     if pp == 1:
         return [(plain, 1.0)]
-    fitting = [v for v in range(2, 13) if layers % (pp * v) == 0 or (layers + 2) % (pp * v) == 0]
+    fitting = [v for v in range(2, 13) if equal_chunks(layers, pp * v, experts=experts)]
     if not chunks or not fitting:
         return [(plain, 1.0)]
     inter = encode("schedule", "interleaved")

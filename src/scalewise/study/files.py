@@ -171,8 +171,11 @@ class Experiment(_Part, frozen=True, kw_only=True):
     """Sequences per step: per GPU if weak, in total if strong."""
     batch_tokens: float | None = None
     """Instead of `batch`: tokens per step, per GPU if weak, in total if strong."""
+    workload: dict[str, Any] = {}
+    """Other words of `scalewise estimate --help` for the workload: {optimizer = "adamw-8bit"}."""
     precisions: tuple[str, ...] = ()
-    """Precision of GEMMs: bf16, fp16, fp8, mxfp8, nvfp4. Default: bf16, or fp16 before it."""
+    """Precision of GEMMs: bf16, fp16, fp8, fp8row, fp8block, mxfp8, nvfp4, tf32, fp32.
+    Default: bf16, or fp16 before it."""
     algorithms: tuple[Algorithm, ...] = ("auto",)
     """Collective algorithms; auto is the library's own choice."""
     stacks: tuple[str, ...] = ()
@@ -216,7 +219,7 @@ class Experiment(_Part, frozen=True, kw_only=True):
 
 CHANGEABLE = (
     "models", "clusters", "variants", "strategies", "tp", "pp", "cp", "best_over", "sequences",
-    "scaling", "batch", "batch_tokens", "precisions", "algorithms", "stacks", "by",
+    "scaling", "batch", "batch_tokens", "workload", "precisions", "algorithms", "stacks", "by",
 )  # fmt: skip
 """Keys of an experiment that a case may change."""
 

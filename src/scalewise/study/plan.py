@@ -8,7 +8,7 @@ Nothing is computed here, so that unknown names are reported before any computat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -25,11 +25,11 @@ from scalewise.fields import replace
 from scalewise.model import load_model
 from scalewise.software import choose_stack
 from scalewise.stack import Stack
-from scalewise.step.support import check_supported
 from scalewise.study.files import Experiment, Study, Variant
 from scalewise.study.measures import Value
 from scalewise.study.tasks import ChangesTask, CollectiveTask
 from scalewise.units import parse
+from scalewise.workload import WORK
 
 AS_IT_IS = Variant(name="as it is")
 """The unchanged cluster."""
@@ -184,8 +184,6 @@ def _collectives(experiment: Experiment) -> Iterator[Item]:
 
 def _steps(experiment: Experiment) -> Iterator[Item]:
     models = [load_model(name) for name in experiment.models]
-    for model in models:
-        check_supported(model)
     clusters = list(_clusters(experiment))
     for model, (name, variant, cluster), algorithm, precision, stack, seq_len, template in product(
         models, clusters, experiment.algorithms, experiment.precisions or (None,),
@@ -199,6 +197,7 @@ def _steps(experiment: Experiment) -> Iterator[Item]:
             else experiment.batch_tokens / seq_len,
             seq_len=seq_len,
             precision=precision,  # type: ignore[arg-type]
+            **_work(experiment.workload),
         )
         used = rule.precision or default_precision(cluster)
         cluster.accelerator.peak(used)
@@ -232,6 +231,14 @@ def _steps(experiment: Experiment) -> Iterator[Item]:
                     **nouns, factor=experiment.factor, reoptimize=experiment.reoptimize
                 )
             yield Item(axes, task)
+
+
+def _work(words: Mapping[str, Any]) -> dict[str, Any]:
+    """What the workload of an experiment has in common with that of a question."""
+    for name in words:
+        if name not in WORK:
+            raise InputError(f"workload has no word `{name}`", hint=did_you_mean(name, WORK))
+    return dict(words)
 
 
 def _stack(name: str | None, cluster: Cluster, template: Template) -> Stack | None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from scalewise.explore.points import Point, join
 from scalewise.metrics import METRICS
+from scalewise.strategy import parse_strategy
 from scalewise.study.claims import Judged, judge
 from scalewise.study.files import Experiment, Study
 from scalewise.study.plan import Item, cases_of, plan
@@ -198,6 +199,7 @@ def _step_row(
         missing = answer.priced.missing
         reason = missing.reason if missing is not None else "no point"
         return Row(experiment=name, axes=item.axes, infeasible=reason)
+    strategy = parse_strategy(point.strategy)
     exposed = point.exposed_fraction * point.step_seconds
     load = answer.comm_seconds
     watts, site = point.watts_per_accelerator, point.facility_watts_per_accelerator
@@ -219,6 +221,8 @@ def _step_row(
         "site_watts": None if site is None else site * point.accelerators,
         "joules_per_token": None if joule is None else 1.0 / joule,
         "tokens_per_device_joule": None if watts is None else rate / watts,
+        "ep_share": point.terms.get("expert_parallel", 0.0) / point.step_seconds,
+        **{f"{name}_degree": float(getattr(strategy, name)) for name in ("tp", "pp", "cp", "ep")},
     }
     if point.all_gather_seconds and point.all_gather_latency is not None:
         metrics["gather_latency_share"] = point.all_gather_latency / point.all_gather_seconds

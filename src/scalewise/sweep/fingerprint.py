@@ -23,7 +23,7 @@ import msgspec
 from scalewise.catalog import PACKAGE
 from scalewise.errors import InputError
 
-SOURCES = ("physics", "step", "explore")
+SOURCES = ("physics", "step", "explore", "ask")
 """Folders of the package whose code decides about numbers; the nouns beside them do as well."""
 
 NOT_NOUNS = {"__init__.py", "__main__.py", "_version.py", "errors.py"}

@@ -18,9 +18,9 @@ import msgspec
 
 from scalewise.ask.question import Question
 from scalewise.errors import InputError, ScalewiseError, did_you_mean
-from scalewise.ui import assumptions, catalog, estimate, nearest, scale, search
+from scalewise.ui import assumptions, catalog, estimate, nearest, over, scale, search
 from scalewise.ui.inputs import resolve
-from scalewise.ui.requests import ScaleRequest, SearchRequest, StudyRequest, decode
+from scalewise.ui.requests import OverRequest, ScaleRequest, SearchRequest, StudyRequest, decode
 
 QUICK, LONG = 120.0, 900.0
 """Seconds after which an answer is given up: of small questions, and of searches."""
@@ -116,6 +116,10 @@ def _scale(request: ScaleRequest, progress: Progress) -> Any:
     return scale.scale_answer(request, _one_by_one(progress))
 
 
+def _over(request: OverRequest, progress: Progress) -> Any:
+    return over.over_answer(request, _one_by_one(progress))
+
+
 def _search(request: SearchRequest, progress: Progress) -> Any:
     return search.search_answer(request, progress)
 
@@ -197,6 +201,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         words="Curves over sizes, with knees, crossovers and causes.",
         answer=_scale,
         request=ScaleRequest,
+        long=True,
+    ),
+    Endpoint(
+        path="/api/over",
+        words="Curves or a map over any quantity.",
+        answer=_over,
+        request=OverRequest,
         long=True,
     ),
     Endpoint(

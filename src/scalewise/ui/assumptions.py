@@ -18,6 +18,7 @@ from scalewise.ask.question import Question
 from scalewise.cluster import ACCELERATOR_UNITS, CLUSTER_UNITS, FABRIC_UNITS, Accelerator
 from scalewise.errors import ScalewiseError
 from scalewise.fields import replace
+from scalewise.precision import RECIPES
 from scalewise.report.sensitivity_table import lead
 from scalewise.step.estimate import estimate
 from scalewise.ui.inputs import Answered, resolve
@@ -54,13 +55,13 @@ NOT_MODELED = (
     ("traffic of other jobs", "too fast",
      "oversubscription is modeled, congestion by other jobs is not"),
     ("data loading, evaluation and logging", "too fast", "they can stall a step"),
-    ("offload to host memory or disk", "too much memory",
-     "strategies that need it are out of memory here"),
+    ("partial and adaptive offload", "too slow",
+     "offload moves all of a kind; ratios, delayed and speculative updates are not modeled"),
     ("kernels newer than the runs behind the stack", "too slow",
      "constants are those of the software that was measured"),
     ("convergence", "either way", "the effect of the batch on the loss is not predicted"),
-    ("MoE and MLA models", "not supported",
-     "parameters and FLOPs are counted, steps are not predicted"),
+    ("routing of tokens to experts", "too fast",
+     "experts get equally many tokens unless imbalance or capacity says otherwise"),
 )  # fmt: skip
 """(effect, direction of the error, reason)."""
 
@@ -135,7 +136,7 @@ def _rows(e: Estimate) -> Iterator[dict[str, Any]]:
         if row is not None:
             yield row
     precision = e.strategy.precision or e.workload.precision
-    dtype = {"mxfp8": "fp8", "nvfp4": "fp4"}.get(precision, precision)
+    dtype = RECIPES[precision].peak
     yield {
         "key": f"accelerator.peak_flops.{dtype}",
         "part": "accelerator",

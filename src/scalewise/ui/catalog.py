@@ -1,6 +1,6 @@
 """The catalog of the web UI: everything that can be chosen, and the tables it draws by.
 
-listing()["models"][0]                  # name, words, parameters, whether it can be estimated
+listing()["models"][0]                  # name, words, parameters
 listing()["terms"][0]                   # key, label, kind, color
 """
 
@@ -9,20 +9,23 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from scalewise.ask.question import question_fields
+from scalewise.ask.question import Field, question_fields
 from scalewise.catalog import load_accelerator, load_cluster, names
-from scalewise.errors import ScalewiseError
 from scalewise.explore.search import SAFE_WITHIN
 from scalewise.metrics import as_dicts
 from scalewise.model import load_model
 from scalewise.ranges import tie_width
 from scalewise.report.suggestions import WORTH_SAYING
 from scalewise.stack import load_stack
-from scalewise.step.support import check_supported
 from scalewise.terms import COLORS, GROUPS, MEMORY_PARTS, TERMS
 from scalewise.ui.inputs import inputs
 from scalewise.ui.requests import FIRST
 from scalewise.units import format_bit_rate, format_bytes, format_count, format_flops
+
+SENTENCE = (
+    "model", "on", "gpus", "batch", "seq", "precision", "tokens", "stack", "strategy",
+)  # fmt: skip
+"""Fields of a question that the web UI asks in a sentence; all others are in a list below it."""
 
 
 @lru_cache(maxsize=1)
@@ -45,8 +48,21 @@ def tables() -> dict[str, Any]:
     """
     first = inputs(FIRST).question
     shown = ("model", "on", "gpus", "seq", "batch")
+    fields = question_fields().values()
     return {
-        "question": {field.key: field.name for field in question_fields().values()},
+        "question": {field.key: field.name for field in fields},
+        "numbers": [field.key for field in fields if field.number],
+        "inputs": [
+            {
+                "key": field.key,
+                "label": _label(field),
+                "help": field.help,
+                "default": field.default or (field.choices[0] if field.choices else ""),
+                "choices": field.choices,
+            }
+            for field in fields
+            if field.name not in SENTENCE and not field.repeated
+        ],
         "first": {question_fields()[name].key: str(getattr(first, name)) for name in shown},
         "terms": [
             {name: getattr(term, name) for name in ("key", "label", "kind", "color", "group")}
@@ -68,18 +84,19 @@ def tables() -> dict[str, Any]:
     }
 
 
+def _label(field: Field) -> str:
+    """Name of a field for people."""
+    words = field.name.replace("_", " ")
+    return {"by": "Objective", "fit": "Chance to fit", "pue": "PUE"}.get(words, words.capitalize())
+
+
 def _model(name: str) -> dict[str, Any]:
     model = load_model(name)
-    try:
-        check_supported(model)
-        reason = None
-    except ScalewiseError as error:
-        reason = str(error)
+    active = f", {format_count(model.active_parameters)} active" if model.moe else ""
     return {
         "name": name,
-        "words": f"{format_count(model.parameters)} parameters, {model.layers} layers",
+        "words": f"{format_count(model.parameters)} parameters{active}, {model.layers} layers",
         "parameters": float(model.parameters),
-        "unsupported": reason,
     }
 
 

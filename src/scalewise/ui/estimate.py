@@ -104,6 +104,8 @@ def headline(e: Estimate) -> dict[str, Any]:
         "usd_per_hour": e.usd_per_hour,
         "memory_bytes": [e.memory_bytes, e.memory_low, e.memory_high],
         "memory_capacity": e.memory_capacity,
+        "host_memory_bytes": e.host_memory_bytes,
+        "host_memory_capacity": e.host_memory_capacity,
         "tokens": tokens,
         "tokens_per_step": e.workload.tokens_per_step,
         "tokens_per_accelerator": e.workload.tokens_per_step / e.cluster.accelerators,

@@ -3,9 +3,11 @@
     near = nearest(index, e)          # the runs, their distance, the error of our prediction there
     near["grade"]                     # "inside", "edge" or "outside"
 
-Distance is in doublings: of model size, accelerators, sequence, and of each degree of parallelism
-(half weight), with fixed additions for another chip, precision or kind of software. It says how far
-a prediction is from evidence, not how wrong it is; the error at the nearest runs is given beside.
+Distance is in doublings: of model size (half all parameters, half active ones), accelerators,
+sequence, and of each degree of parallelism (half weight), with fixed additions for another chip,
+precision or kind of software. Models with experts are compared with such models alone, dense ones
+with dense ones. Distance says how far a prediction is from evidence, not how wrong it is; the error
+at the nearest runs is given beside.
 """
 
 from __future__ import annotations
@@ -23,10 +25,15 @@ from scalewise.evidence.left_out_table import LeftOutRow, read_left_out
 from scalewise.evidence.runs import Run, read_runs
 from scalewise.evidence.table import completed_plan
 from scalewise.evidence.validate import JUDGED_QUALITIES, judge, with_left_out
+from scalewise.step.sequences import useful_flops
 
 if TYPE_CHECKING:
+    from scalewise.cluster import Cluster
+    from scalewise.model import Model
     from scalewise.numeric import Array
     from scalewise.step.result import Estimate
+    from scalewise.strategy import Strategy
+    from scalewise.workload import Workload
 
 INSIDE, EDGE = 2.0, 4.0
 """Distances up to which a question lies inside the evidence, or at its edge. Chosen, not fitted: no
@@ -52,11 +59,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     architecture: str
     precision: str
     stack: str
+    experts: bool
+    """Whether the model has layers with experts."""
     numbers: tuple[float, ...]
-    """Logarithms to the base of two: parameters, accelerators, sequence, tp, pp, cp."""
+    """Logarithms to the base of two: parameters, active parameters, accelerators, sequence, tp,
+    pp, cp, ep."""
 
 
-WEIGHTS = (1.0, 1.0, 0.5, 0.5, 0.5, 0.5)
+WEIGHTS = (0.5, 0.5, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5)
 
 
 @lru_cache(maxsize=1)
@@ -74,7 +84,7 @@ def places_of(table: list[Run]) -> list[Place]:
     """Lay out the runs of a table that can be predicted and count in the headline."""
     found = []
     for row, run in enumerate(table):
-        if not run.dense or run.quality not in JUDGED_QUALITIES:
+        if run.quality not in JUDGED_QUALITIES:
             continue
         try:
             if not run.tokens_per_second:
@@ -92,20 +102,18 @@ def places_of(table: list[Run]) -> list[Place]:
                 architecture=plan.cluster.accelerator.architecture,
                 precision=s.precision or plan.workload.precision,
                 stack=stack.name,
-                numbers=_numbers(
-                    plan.model.parameters,
-                    plan.cluster.accelerators,
-                    plan.workload.seq_len,
-                    s.tp,
-                    s.pp,
-                    s.cp,
-                ),
+                experts=plan.model.moe is not None,
+                numbers=_numbers(plan.model, plan.cluster, plan.workload, s),
             )
         )
     return found
 
 
-def _numbers(*values: float) -> tuple[float, ...]:
+def _numbers(model: Model, cluster: Cluster, workload: Workload, s: Strategy) -> tuple[float, ...]:
+    values = (
+        model.parameters, model.active_parameters, cluster.accelerators, workload.seq_len,
+        s.tp, s.pp, s.cp, s.ep,
+    )  # fmt: skip
     return tuple(log2(max(float(value), 1.0)) for value in values)
 
 
@@ -119,13 +127,9 @@ class Index:
         self.numbers = numbers.reshape(len(found), len(WEIGHTS))
 
     def distances(self, e: Estimate) -> Array:
-        """How far each run is from an estimate."""
+        """How far each run is from an estimate; infinitely far if only one of them has experts."""
         s = e.strategy
-        here = np.array(
-            _numbers(
-                e.model.parameters, e.cluster.accelerators, e.workload.seq_len, s.tp, s.pp, s.cp
-            )
-        )
+        here = np.array(_numbers(e.model, e.cluster, e.workload, s))
         away: Array = np.abs(self.numbers - here) @ np.array(WEIGHTS)
         precision = s.precision or e.workload.precision
         chip = e.cluster.accelerator.architecture
@@ -135,7 +139,8 @@ class Index:
             + OTHER_STACK * (place.stack != e.stack.name)
             for place in self.places
         ]
-        return away
+        alike = [place.experts == (e.model.moe is not None) for place in self.places]
+        return np.where(alike, away, np.inf)
 
 
 _index: Index | None = None
@@ -162,17 +167,19 @@ def nearest(index: Index, e: Estimate) -> dict[str, Any]:
         index: All runs.
         e: The estimate in question.
     """
-    if not index.places:
+    away = index.distances(e)
+    alike = np.flatnonzero(np.isfinite(away))
+    if not len(alike):
         return {
             "grade": "outside",
             "runs": [],
+            "within": 0,
             "words": "there are no measured runs to compare with",
         }
-    away = index.distances(e)
     # Repeats of one run say nothing new: one of each source, model and size.
     shown: list[dict[str, Any]] = []
     seen: set[tuple[Any, ...]] = set()
-    for place in np.argsort(away, kind="stable")[:200]:
+    for place in alike[np.argsort(away[alike], kind="stable")][:200]:
         here = index.places[int(place)]
         run = index.table[here.row]
         key = (run.source, here.model, here.accelerators)
@@ -183,7 +190,7 @@ def nearest(index: Index, e: Estimate) -> dict[str, Any]:
         if len(shown) == SHOWN:
             break
     minimum = shown[0]["distance"]
-    largest = max((p.accelerators for p in index.places), default=0)
+    largest = max(index.places[int(place)].accelerators for place in alike)
     grade = "inside" if minimum <= INSIDE else "edge" if minimum <= EDGE else "outside"
     if e.cluster.accelerators > largest:
         grade = "outside"
@@ -203,12 +210,15 @@ def overlay(index: Index, e: Estimate) -> dict[str, Any]:
         index: All runs.
         e: The estimate in question.
     """
-    size, chip = log2(e.model.parameters), e.cluster.accelerator
-    flops = e.model.training_flops(e.workload.seq_len, e.convention)
+    chip, sizes = e.cluster.accelerator, (e.model.parameters, e.model.active_parameters)
+    flops = useful_flops(e.model, e.workload, e.convention)
     precision = e.strategy.precision or e.workload.precision
     shown = []
     for place in index.places:
-        near = abs(place.numbers[0] - size) <= ALIKE
+        near = place.experts == (e.model.moe is not None) and all(
+            abs(there - log2(here)) <= ALIKE
+            for there, here in zip(place.numbers, sizes, strict=False)
+        )
         if place.accelerator != chip.name or place.precision != precision or not near:
             continue
         run = index.table[place.row]
@@ -260,6 +270,7 @@ def evidence_row(run: Run) -> dict[str, Any]:
     publication is incomplete, second hand or at odds with itself, but that can be predicted.
     """
     verdict = with_left_out(judge(run), left_out().get(run.id))
+    predicted, complete = verdict.error is not None, verdict.quality in JUDGED_QUALITIES
     return {
         "id": verdict.id,
         "source": verdict.source,
@@ -273,11 +284,12 @@ def evidence_row(run: Run) -> dict[str, Any]:
         "precision": run.text("precision"),
         "strategy": verdict.strategy,
         "split": split_of(run),
+        "layers": "dense" if run.dense else "experts" if run.number("experts") else "other",
         "stack": verdict.stack,
         "status": verdict.status,
         "quality": verdict.quality,
-        "judged": verdict.judged,
-        "held_out": verdict.error is not None and verdict.dense and not verdict.judged,
+        "judged": predicted and complete,
+        "held_out": predicted and not complete,
         "measured": verdict.measured_tokens_per_second,
         "predicted": verdict.predicted_tokens_per_second,
         "low": verdict.low,

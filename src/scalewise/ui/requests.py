@@ -17,6 +17,7 @@ import msgspec
 from scalewise.ask.question import Objective, Question, refused
 from scalewise.errors import InputError
 from scalewise.fields import field_docs
+from scalewise.lengths import is_lengths_file
 
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
 Strategy = Annotated[str, msgspec.Meta(min_length=1, max_length=120)]
@@ -48,6 +49,24 @@ class ScaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Marginal efficiency below which growing has a knee."""
     every: bool = False
     """Whether `best` is the best of all strategies, and not of the usual ones."""
+
+
+class OverRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A curve over one quantity, or a map over two."""
+
+    question: Question = FIRST
+    """What is asked besides; the quantities replace its own values."""
+    over: Annotated[
+        tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=200)], ...],
+        msgspec.Meta(min_length=1, max_length=2),
+    ] = ("network=100..3200Gbit/s",)
+    """One or two quantities with their values, as `scale --over` takes them."""
+    templates: Annotated[tuple[Strategy, ...], msgspec.Meta(min_length=1, max_length=6)] = (
+        "best", "fsdp",
+    )  # fmt: skip
+    """Strategies without sizes; `best` is chosen at each value anew."""
+    knee: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
+    """Fraction of the largest gain per doubling below which a gain is past the knee."""
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,19 +128,26 @@ def no_files(question: Question) -> None:
     Raises:
         InputError: Naming the field.
     """
-    words: dict[str, Any] = {name: getattr(question, name) for name in ("model", "on", "stack")}
+    words: dict[str, Any] = {
+        name: getattr(question, name) for name in ("model", "on", "stack", "optimizer")
+    }
     for name, word in words.items():
         if word is not None and (_is_path(word) or "/" in word or "\\" in word):
             raise InputError(
                 f"{name}: {word[:40]!r} is not a name of the catalog",
                 hint="things of your own go into the folder $SCALEWISE_CATALOG",
             )
+    if question.lengths is not None and is_lengths_file(question.lengths):
+        raise InputError(
+            f"lengths: {question.lengths[:40]!r} names a file",
+            hint="for example 600, 100..2000 or lognormal:mean=600,sigma=0.8",
+        )
     for text in question.sets:
         key, _, value = text.partition("=")
-        loads = key.strip() in ("cluster.accelerator", "cluster.fabric")
+        loads = key.strip() in ("cluster.accelerator", "cluster.fabric", "workload.lengths")
         if _is_path(value) or (loads and "/" in value):
             raise InputError(f"sets: {text[:60]!r} names a file", hint="give a catalog name")
 
 
 def _is_path(word: str) -> bool:
-    return word.strip().lower().endswith((".toml", ".json", ".csv"))
+    return word.strip().lower().endswith((".toml", ".json", ".csv", ".txt", ".tsv"))

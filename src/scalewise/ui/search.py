@@ -74,6 +74,7 @@ def search_answer(
         "why": found.why(),
         "nearest": None if found.nearest is None else _row(found.nearest, found),
         "current": _current(current, found),
+        "experts": asked.model.moe is not None,
     }
 
 
@@ -107,7 +108,7 @@ def degrees(s: Strategy) -> dict[str, Any]:
     """The parts of a strategy, for columns and filters."""
     names = (
         "dp_replicate", "dp_shard", "sharding", "tp", "cp", "pp", "virtual_stages", "schedule",
-        "micro_batch", "recompute",
+        "ep", "etp", "micro_batch", "recompute",
     )  # fmt: skip
     return {name: getattr(s, name) for name in names}
 

@@ -35,8 +35,8 @@ MAX_SAMPLES = 600
 
 # What the passes of a layer wait for is inside their bars.
 _PASS = (
-    "gemm", "attention", "memory_bound", "contention", "host", "tensor_parallel",
-    "context_parallel",
+    "gemm", "attention", "experts", "routing", "memory_bound", "contention", "host",
+    "tensor_parallel", "context_parallel", "expert_parallel",
 )  # fmt: skip
 COMPUTED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("recompute", ("recompute",)),
@@ -46,20 +46,25 @@ COMPUTED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("qkv", ("gemm",)),
     ("out", ("gemm",)),
     ("up, down", ("gemm",)),
+    ("experts", ("experts",)),
+    ("route", ("routing",)),
+    ("unpermute", ("routing",)),
     ("head", ("head",)),
     ("wait for launch", ("host",)),
     ("wait for the slowest", ("straggler",)),
     ("optimizer", ("optimizer",)),
+    ("wait for copies of offload", ("offload",)),
     ("step overhead", ("overhead",)),
     ("forward", _PASS),
     ("backward", (*_PASS, "recompute")),
     ("input gradients", (*_PASS, "recompute")),
-    ("weight gradients", ("gemm", "memory_bound")),
+    ("weight gradients", ("gemm", "experts", "memory_bound")),
 )
 """First words of what a rank computes, and the terms of the estimate that hold its time."""
 SENT: dict[str, tuple[str, ...]] = {
     "tensor": ("tensor_parallel",),
     "context": ("context_parallel",),
+    "expert": ("expert_parallel",),
     "pipeline": ("pp_p2p",),
     "host": ("host",),
 }

@@ -1,8 +1,10 @@
 // The question as one sentence whose words are controls.
 
+import { furtherInputs } from "./inputs.js";
 import { amount, count, debounce, fill, h, read } from "./kit.js";
 import { score } from "./names.js";
 import { state } from "./state.js";
+import { FIELDS } from "./tables.js";
 
 let serial = 0;
 
@@ -60,7 +62,7 @@ function combo(name, options, value, change) {
         o,
       ])
       .filter(([s]) => s > 0)
-      .sort((a, b) => b[0] - a[0] || Boolean(a[1].unsupported) - Boolean(b[1].unsupported))
+      .sort((a, b) => b[0] - a[0])
       .slice(0, 60)
       .map(([, o]) => o);
     at = shown.length
@@ -78,15 +80,13 @@ function combo(name, options, value, change) {
               {
                 id: `${id}-${i}`,
                 role: "option",
-                class: o.unsupported ? "off" : null,
-                title: o.unsupported,
                 onmousedown: (event) => {
                   event.preventDefault();
                   choose(o);
                 },
               },
               h("b", { text: o.name }),
-              h("small", { text: o.unsupported ? "not supported" : o.words }),
+              h("small", { text: o.words }),
             ),
           )
         : h("li", {
@@ -218,9 +218,12 @@ export function build(el, catalog, change) {
     precision: h(
       "select",
       { "aria-label": "Precision", onchange: (event) => change({ precision: event.target.value }) },
-      ["bf16", "fp16", "fp8", "mxfp8", "nvfp4"].map((p) => h("option", { value: p, text: p })),
+      ["bf16", "fp16", "fp8", "fp8row", "fp8block", "mxfp8", "nvfp4", "tf32", "fp32"].map((p) =>
+        h("option", { value: p, text: p }),
+      ),
     ),
   };
+  const further = furtherInputs(change);
   const pin = h("button", {
     type: "button",
     class: "chip",
@@ -288,8 +291,9 @@ export function build(el, catalog, change) {
       h("span", { "aria-hidden": "true", text: "1" }),
       slider,
       h("span", { "aria-hidden": "true", text: "65,536" }),
-      shut,
     ),
+    further.el,
+    shut,
   );
   const toggle = (open = !el.classList.contains("open")) => {
     el.classList.toggle("open", open);
@@ -317,6 +321,7 @@ export function build(el, catalog, change) {
       parts.strategy.value = q.strategy || asked.strategy || "";
       fit(parts.strategy);
     }
+    further.update();
     const pinned = Boolean(q.strategy);
     pin.textContent = pinned ? "pinned" : "default";
     pin.className = pinned ? "chip on" : "chip";
@@ -327,10 +332,9 @@ export function build(el, catalog, change) {
     const power = Math.log2(read(q.n) || 1);
     if (document.activeElement !== slider) slider.value = power;
     slider.setAttribute("aria-valuetext", `${q.n} GPUs`);
-    for (const [key, input] of Object.entries(parts)) {
-      const field = { n: "gpus" }[key] || key;
+    for (const [key, input] of Object.entries({ ...parts, ...further.parts })) {
       const target = input.querySelector?.("input") || input;
-      const wrong = refused && refused.field && refused.field.split(".").pop() === field;
+      const wrong = refused && refused.field && refused.field.split(".").pop() === FIELDS[key];
       if (wrong) target.setAttribute("aria-invalid", "true");
       else target.removeAttribute("aria-invalid");
     }

@@ -131,6 +131,7 @@ function chosen(list = all) {
     (r) =>
       (!v.source || r.source === v.source) &&
       (!v.split || r.split === v.split) &&
+      (!v.layers || r.layers === v.layers) &&
       (!v.chip || r.accelerator === v.chip) &&
       (!v.framework || r.framework === v.framework) &&
       (!v.each || (r.accelerators >= low && r.accelerators <= high)) &&
@@ -186,6 +187,7 @@ function knobs(el, whole) {
       ["middle", "17 to 256"],
       ["large", "more than 256"],
     ]),
+    pick("Layers", "layers", counted("layers")),
     pick("Model", "model_size", [
       ["3", "up to 3B"],
       ["20", "3B to 20B"],

@@ -11,6 +11,8 @@ const SHORT = {
   compute: "compute",
   "tensor parallel": "tensor",
   "context parallel": "context",
+  "expert parallel": "expert",
+  replicas: "replicas",
   "data parallel": "data",
   "pipeline send/recv": "P2P",
   "host launches": "host",

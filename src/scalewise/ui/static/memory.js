@@ -7,6 +7,15 @@ import { MEMORY_PARTS } from "./tables.js";
 
 const { h, fill } = k;
 
+// Memory of one host that offload takes; nothing without offload.
+function hostMemory(headline) {
+  const used = headline.host_memory_bytes,
+    has = headline.host_memory_capacity;
+  if (!used) return "";
+  const size = has === null ? "unknown size" : k.gib(has);
+  return h("p", { class: "muted", text: `Offloaded: ${k.gib(used)} of ${size} per host` });
+}
+
 export function memory(el, answer) {
   const [now, low, high] = answer.headline.memory_bytes,
     capacity = answer.headline.memory_capacity;
@@ -31,6 +40,7 @@ export function memory(el, answer) {
         : h("b", { class: "bad", text: `${k.gib(-left)} over capacity` }),
       h("span", { class: "muted", text: `; 80% interval ${k.range(k.gib, low, high)}` }),
     ),
+    hostMemory(answer.headline),
     h(
       "div",
       {

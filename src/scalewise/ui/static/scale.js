@@ -6,6 +6,7 @@ import * as k from "./kit.js";
 import { limits, limitSentence, movingLine } from "./limits.js";
 import { addTotals, SCALE_METRICS } from "./metrics.js";
 import { chart, curveName } from "./scale_chart.js";
+import * as over from "./scale_over.js";
 import { question, state, write } from "./state.js";
 import { NEAR_TIE } from "./tables.js";
 
@@ -21,7 +22,7 @@ export function show(el) {
   asked = "";
   fill(
     el,
-    h("h1", { class: "question", text: "Throughput, time and cost over numbers of GPUs" }),
+    h("h1", { class: "question", text: title() }),
     h("p", { class: "says", id: "says", "aria-live": "polite", text: "\u00a0" }),
     h("div", { class: "controls", id: "knobs" }),
     h(
@@ -37,6 +38,11 @@ export function show(el) {
     }),
     h("section", { class: "card", id: "points" }),
   );
+}
+
+function title() {
+  const names = state.v.over.split(";").map((each) => each.split("=")[0].trim());
+  return `Throughput, time and cost over ${state.v.over ? names.join(" and ") : "numbers of GPUs"}`;
 }
 
 function sizes() {
@@ -67,6 +73,14 @@ function request(every) {
 
 export async function update(el, ctx) {
   knobs(el.querySelector("#knobs"), el, ctx);
+  el.querySelector("h1").textContent = title();
+  if (state.v.over) {
+    asked = "";
+    clearTimeout(timer);
+    giveUp("every");
+    await over.update(el);
+    return;
+  }
   const body = request(false),
     key = JSON.stringify(body);
   if (key === asked && answer) {
@@ -88,7 +102,7 @@ export async function update(el, ctx) {
   }
 }
 
-export const theme = (el, ctx) => answer && paint(el, ctx);
+export const theme = (el, ctx) => (state.v.over ? over.paint(el) : answer && paint(el, ctx));
 
 // Evaluate every strategy in the background.
 async function refine(el, ctx) {
@@ -165,6 +179,13 @@ function knobs(el, whole, ctx) {
       size: 14,
       title: "best, fsdp, hsdp64, ddp, zero1, tp8-pp8-zero1, best-tp2; separated by commas",
     }),
+    field("Over", "over", v.over, {
+      size: 22,
+      placeholder: "network=100..3200Gbit/s",
+      title:
+        "Another quantity on the axis, such as seq=4096..65536, ga=1..16 or cluster.pue=1.1,1.3; " +
+        "two of them, separated by a semicolon, give a map",
+    }),
     field("Compare with", "also", v.also, {
       size: 12,
       placeholder: "dgx-a100",
@@ -224,7 +245,7 @@ function knobs(el, whole, ctx) {
 }
 
 function paint(el, ctx) {
-  if (!answer || !el.querySelector("#curve")) return;
+  if (!answer || state.v.over || !el.querySelector("#curve")) return;
   const metric = SCALE_METRICS[state.v.metric] || SCALE_METRICS.rate;
   says(el.querySelector("#says"));
   sayings(el.querySelector("#sayings"));
@@ -313,37 +334,8 @@ function sayings(el) {
   fill(
     el,
     h("p", { class: "muted small", id: "every", role: "status", text: status }),
-    parts
-      .filter(([, list]) => list.length)
-      .map(([title, list]) =>
-        h(
-          "div",
-          {},
-          h("h2", { text: title }),
-          h(
-            "ul",
-            {},
-            list.map((text) => h("li", {}, spread(text))),
-          ),
-        ),
-      ),
+    over.sentences(parts),
   );
-}
-
-// "best: 8 to 16 fsdp; 16 to 32 hsdp" as a list.
-function spread(text) {
-  const at = text.indexOf(": "),
-    parts = text.slice(at + 2).split("; ");
-  return at < 0 || parts.length < 2
-    ? text
-    : [
-        h("b", { text: text.slice(0, at) }),
-        h(
-          "ul",
-          { class: "steps" },
-          parts.map((part) => h("li", { text: part })),
-        ),
-      ];
 }
 
 function points(el) {

@@ -230,7 +230,7 @@ function ranking(el, ctx) {
     .filter(Boolean);
   const has = (r, word) => {
     const parts = r.strategy.split("-"),
-      m = word.match(/^(tp|pp|cp|v|mb)(\d+)$/);
+      m = word.match(/^(tp|pp|cp|etp|ep|v|mb)(\d+)$/);
     if (m)
       return r.degrees[{ v: "virtual_stages", mb: "micro_batch" }[m[1]] || m[1]] === Number(m[2]);
     return parts.some((p) => p.startsWith(word));

@@ -103,6 +103,17 @@ const mixed = (a, b, share) =>
     )
     .join("");
 
+const gap = (z) =>
+  z < 0.0005
+    ? "best"
+    : z > 9.99
+      ? `\u00d7${k.significant(1 + z, 2)}`
+      : `+${(100 * z).toFixed(z < 0.1 ? 1 : 0)}%`;
+
+// How the experts of a strategy are split; small screens have no room for both degrees.
+const expertSplit = ({ degrees: { ep, etp } }) =>
+  `EP ${ep}${etp > 1 && innerWidth > 640 ? ` \u00d7 ETP ${etp}` : ""}`;
+
 // How far the best strategy of each TP and PP degree is behind the best of all.
 export function degreeMap(el, answer, ctx) {
   const tps = [...new Set(answer.map.map((r) => r.tp))].sort((a, b) => a - b),
@@ -117,12 +128,7 @@ export function degreeMap(el, answer, ctx) {
           : {
               x: i,
               y: j,
-              text:
-                z[j][i] < 0.0005
-                  ? "best"
-                  : z[j][i] > 9.99
-                    ? `\u00d7${k.significant(1 + z[j][i], 2)}`
-                    : `+${(100 * z[j][i]).toFixed(z[j][i] < 0.1 ? 1 : 0)}%`,
+              text: gap(z[j][i]) + (answer.experts ? `<br>${expertSplit(at(tp, pp))}` : ""),
               showarrow: false,
               font: {
                 size: 12,
@@ -169,13 +175,22 @@ export function degreeMap(el, answer, ctx) {
           customdata: pps.map((pp) => tps.map((tp) => at(tp, pp)?.strategy)),
         },
       ],
-      rows: answer.map.map(withoutDegrees),
+      rows: answer.map.map((r) => ({
+        ...withoutDegrees(r),
+        ...(answer.experts ? { ep: r.degrees.ep, etp: r.degrees.etp } : {}),
+      })),
       name: "search-map",
       label: "Best strategy of each TP and PP degree, relative to the best of all",
       height: 400,
       columns: [
         ["TP", (r) => r.tp, "num"],
         ["PP", (r) => r.pp, "num"],
+        ...(answer.experts
+          ? [
+              ["EP", (r) => r.ep, "num"],
+              ["ETP", (r) => r.etp, "num"],
+            ]
+          : []),
         ["Best strategy", (r) => r.strategy],
         ["vs best", (r) => k.signed(r.gap), "num"],
       ],

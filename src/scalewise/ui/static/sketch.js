@@ -294,13 +294,16 @@ function drawn(traces, layout, W) {
     const { size = font, color } = n.font || {},
       x = spot(n.xref, n.x, true, true) + (n.xshift || 0),
       y = spot(n.yref, n.y, false, true) + ({ top: 1.2, bottom: -0.4 }[n.yanchor] ?? 0.35) * size;
+    const lines = n.text.split("<br>");
     svg.append(
-      write(n.text, size, {
-        x,
-        y,
-        fill: color,
-        "text-anchor": { left: "start", right: "end" }[n.xanchor] || "middle",
-      }),
+      ...lines.map((text, i) =>
+        write(text, size, {
+          x,
+          y: y + 1.3 * size * (i - (lines.length - 1) / 2),
+          fill: color,
+          "text-anchor": { left: "start", right: "end" }[n.xanchor] || "middle",
+        }),
+      ),
     );
   }
   if (shown.length > 1)

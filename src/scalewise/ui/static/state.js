@@ -1,10 +1,11 @@
 // The state of the web UI, all of it in the address: question, view, pinned configurations.
 
-import { FIELDS, FIRST } from "./tables.js";
+import { FIELDS, FIRST, NUMBERS } from "./tables.js";
 
 const VIEWS = {
   kind: "strong",
   sizes: "",
+  over: "",
   metric: "rate",
   knee: "0.5",
   curves: "best,fsdp",
@@ -16,6 +17,7 @@ const VIEWS = {
   chip: "",
   source: "",
   split: "",
+  layers: "",
   framework: "",
   model_size: "",
   explain: "",
@@ -51,8 +53,9 @@ export function query({ view = state.view, pins = true, views = true } = {}) {
   return params.toString().replaceAll("%3D", "=").replaceAll("%2C", ",");
 }
 
-// The API takes words, and `fit` as a number.
-const valueOf = (key, text) => (key === "fit" ? Number(text) : text);
+// The API takes words, and plain numbers as numbers; it refuses any other word for them.
+const valueOf = (key, text) =>
+  NUMBERS.has(key) && Number.isFinite(Number(text)) ? Number(text) : text;
 
 export function question(extra = {}) {
   const asked = {};

@@ -6,6 +6,12 @@ const byKey = (rows) => Object.fromEntries(rows.map((row) => [row.key, row]));
 // Names in the API of the fields of a question, by their keys in the address.
 export const FIELDS = tables.question;
 
+// Keys of the fields that are plain numbers.
+export const NUMBERS = new Set(tables.numbers);
+
+// Fields of a question that are not in its sentence: key, label, help, default, choices.
+export const INPUTS = tables.inputs;
+
 // The question of an address without one.
 export const FIRST = tables.first;
 
