@@ -1,0 +1,118 @@
+"""`scalewise diagnose`: from a measured number to ranked causes.
+
+    scalewise diagnose llama-3-8b --on h100 --gpus 32 --strategy fsdp32-mb1 --measured "1,786 tok/s"
+    scalewise diagnose llama-3-8b --on h100 --strategy fsdp-mb1 --measured 8=7000,32=1786
+    scalewise diagnose ... --measured "31% MFU" --profile compute=0.62,exposed=0.30,idle=0.08
+
+Exit code 0: answered; 2: wrong usage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from scalewise.cli.common import (
+    FORMATS,
+    check_library,
+    ending_of,
+    light_numpy,
+    show,
+    to_json,
+    write_bytes,
+)
+from scalewise.cli.estimate import CONVENTIONS
+from scalewise.cli.options import question_options
+
+if TYPE_CHECKING:
+    from scalewise.ask.question import Question
+    from scalewise.model import Convention
+
+
+@click.command(short_help="Rank the causes of a slow run by a measured number.")
+@question_options()
+@click.option(
+    "--measured",
+    multiple=True,
+    metavar="X",
+    help="Measured number: 1786 tok/s (per GPU), 57152 tok/s total, 41% MFU, 0.86 s/step, "
+    "864 ms or 407 TFLOP/s; or several by GPUs or strategy, such as 8=7000,32=1786. Repeatable.",
+)
+@click.option(
+    "--profile",
+    metavar="PARTS",
+    help="Fractions of a step in a profile: compute=0.62,exposed=0.30,idle=0.08.",
+)
+@click.option(
+    "--nccl",
+    metavar="RATE",
+    help="Bus bandwidth of nccl-tests between two nodes, per node, such as 3.2GB/s.",
+)
+@click.option(
+    "--convention",
+    "--mfu-convention",
+    type=click.Choice(CONVENTIONS),
+    default="causal",
+    show_default=True,
+    help="Convention by which the FLOPs of a measured MFU or TFLOP/s are counted.",
+)
+@click.option(
+    "--software-differs",
+    is_flag=True,
+    help="Runs with software of their own each: they share no level.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Output file: .json, .csv, .parquet, .html, .svg or .png.",
+)
+def diagnose(
+    question: Question,
+    measured: tuple[str, ...],
+    profile: str | None,
+    nccl: str | None,
+    convention: str,
+    output: str | None,
+    *,
+    software_differs: bool,
+    as_json: bool,
+) -> int:
+    """Rank what may explain a measured throughput of MODEL, and name the test that decides.
+
+    The flags describe the run that was measured. Odds follow from the prediction, its interval and
+    a list of causes; one measurement more, such as another size, a profile or nccl-tests, makes
+    them sharper.
+    """
+    ending = ending_of(output, FORMATS)
+    check_library(ending)
+    light_numpy()
+    from scalewise.diagnosis.answer import diagnose as answer
+    from scalewise.diagnosis.evidence import Evidence, parse_node_rate, parse_profile
+    from scalewise.diagnosis.measured import parse_measured
+
+    found = answer(
+        question,
+        parse_measured(measured),
+        evidence=Evidence(
+            profile=None if profile is None else parse_profile(profile),
+            node_rate=None if nccl is None else parse_node_rate(nccl),
+        ),
+        convention=cast("Convention", convention),
+        apart=software_differs,
+    )
+    if output is not None and ending is not None:
+        from scalewise.report.diagnose_figure import diagnose_file
+
+        write_bytes(output, diagnose_file(found, ending))
+    if as_json:
+        from scalewise.report.diagnose_figure import diagnose_dict
+
+        click.echo(to_json(diagnose_dict(found)))
+    elif output is None:
+        from scalewise.report.diagnose_table import print_diagnosis
+
+        show(lambda console: print_diagnosis(found, console))
+    return 0

@@ -1,0 +1,1 @@
+"""From a measured number to ranked causes."""

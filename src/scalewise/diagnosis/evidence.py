@@ -1,0 +1,144 @@
+"""Evidence besides rates: a profile of one step, and nccl-tests between two nodes.
+
+    parse_profile("compute=0.62,exposed=0.30,idle=0.08")
+    parse_node_rate("3.2GB/s")
+    log_evidence(table, Evidence(node_rate=3.2e9))
+
+Traces and log files are to be read elsewhere, and end as the same `Evidence`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+
+from scalewise.diagnosis.predict import OTHER_KEY, Table
+from scalewise.errors import InputError, did_you_mean
+from scalewise.numeric import Array
+from scalewise.units import parse
+
+PARTS = ("compute", "exposed", "idle")
+"""Parts of a step in a profile, as in `Table.parts`."""
+
+PROFILE_NOISE = 0.07
+"""Standard deviation of a fraction: 5% of the profile, 5% of the model."""
+
+NODE_NOISE = 0.24
+"""Standard deviation (log) of nccl-tests against the rate a step sees: that of communication in
+`catalog/ranges.toml`. In a public case it is 4 to 21% (blog "IB vs Ethernet fine-tuning at
+scale")."""
+
+NODE_LOSS = 100.0
+"""Factor over which a network that is slow for an unlisted reason spreads, flat in the log."""
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is known besides rates."""
+
+    profile: dict[str, float] | None = None
+    """Fractions of the step by part."""
+    node_rate: float | None = None
+    """Bus bandwidth of nccl-tests between two nodes, bytes/s per node."""
+
+
+def parse_profile(text: str) -> dict[str, float]:
+    """Read the fractions of a step.
+
+    Args:
+        text: Such as "compute=0.62,exposed=0.30,idle=0.08", or in percent: "compute=62%".
+
+    Raises:
+        InputError: If a part is unknown, or a fraction cannot be.
+    """
+    found: dict[str, float] = {}
+    for piece in text.split(","):
+        name, _, number = (part.strip() for part in piece.partition("="))
+        if name not in PARTS:
+            raise InputError(
+                f"--profile {piece.strip()[:40]}: unknown part",
+                hint=did_you_mean(name, PARTS),
+                field="profile",
+            )
+        try:
+            value = float(number.removesuffix("%")) / (100.0 if number.endswith("%") else 1.0)
+        except ValueError:
+            value = math.nan
+        if not 0.0 <= value <= 1.0:
+            raise InputError(
+                f"--profile {piece.strip()[:40]}: must be a fraction between 0 and 1",
+                hint="for example compute=0.62,exposed=0.30,idle=0.08",
+                field="profile",
+            )
+        if name in found:
+            raise InputError(f"--profile: {name} is given twice", field="profile")
+        found[name] = value
+    if sum(found.values()) > 1.05:
+        raise InputError(
+            f"--profile {text[:60]}: the fractions add up to more than 1",
+            hint="overlapped communication counts as compute",
+            field="profile",
+        )
+    return found
+
+
+def parse_node_rate(text: str | float) -> float:
+    """Read the bus bandwidth of nccl-tests, bytes/s per node.
+
+    Raises:
+        InputError: If it is not a positive rate.
+    """
+    try:
+        value = parse(text, "bytes_per_second")
+    except InputError as error:
+        raise InputError(f"--nccl: {error}", hint=error.hint, field="nccl") from error
+    if not value > 0.0:
+        raise InputError(
+            f"--nccl {text}: must be greater than 0", hint="for example 3.2GB/s", field="nccl"
+        )
+    return value
+
+
+def log_profile(table: Table, profile: dict[str, float], run: int = 0) -> Array:
+    """Return the log likelihood of a profile of one run, by point."""
+    total = np.zeros(len(table.cause))
+    for name, fraction in profile.items():
+        away = (fraction - table.parts[run, :, PARTS.index(name)]) / PROFILE_NOISE
+        total = total - 0.5 * away**2
+    return total
+
+
+def log_nccl(table: Table, node_rate: float | Array) -> Array:
+    """Return the log likelihood of nccl-tests between two nodes, by point.
+
+    A network that is slow for an unlisted reason may have any rate below the usual one.
+
+    Args:
+        table: Predictions.
+        node_rate: Measured bytes/s per node, or several, one on each row.
+    """
+    measured = np.log(np.asarray(node_rate, dtype=float))[..., None]
+    away = (measured - table.log_node_rate) / NODE_NOISE
+    usual = np.asarray(-0.5 * away**2 - np.log(NODE_NOISE * np.sqrt(2.0 * np.pi)))
+    waits = (table.cause == table.keys.index(OTHER_KEY)) & (table.variant == 1.0)
+    below = (table.log_node_rate - measured) / np.log(NODE_LOSS)
+    inside = (below > -0.1) & (below <= 1.0)
+    floor = np.where(inside, -np.log(np.log(NODE_LOSS)), -50.0)
+    return np.where(waits, np.maximum(floor, np.minimum(usual, 0.0) - 50.0), usual)
+
+
+def log_evidence(table: Table, evidence: Evidence, run: int = 0) -> Array:
+    """Return the log likelihood of all evidence, by point.
+
+    Args:
+        table: Predictions.
+        evidence: What is known.
+        run: Run that was profiled.
+    """
+    total = np.zeros(len(table.cause))
+    if evidence.profile is not None:
+        total = total + log_profile(table, evidence.profile, run)
+    if evidence.node_rate is not None:
+        total = total + log_nccl(table, evidence.node_rate)
+    return total

@@ -1,0 +1,235 @@
+"""A diagnosis in a terminal: verdict, comparable runs, causes, checks, next measurement.
+
+    print_diagnosis(found, Console())
+    lead(found)              # "Slow: 1,786 tok/s/GPU measured, 6,260 expected, ..."
+
+Computing is `scalewise.diagnosis`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from scalewise.report.suggestions import suggestions
+from scalewise.report.terminal import print_defaults, print_title, put, say, table
+from scalewise.report.words import counted, device_word, title
+from scalewise.units import format_dollars, format_percent, grouped
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from scalewise.diagnosis.result import Comparable, Diagnosis, NextMeasurement
+
+CAUSES_SHOWN, CHECKS_SHOWN, PUBLISHED_SHOWN = 6, 2, 2
+"""Causes in the table, checks and published runs: 40 lines hold the answer."""
+
+TOLD, STANDS_OUT = 0.6, 0.3
+"""Odds in its group from which one cause stands for it, and odds from which a cause stands out."""
+
+LITTLE, LEAST_BITS = 0.25, 0.05
+"""Fraction of the most information below which a measurement tells little, and bits below which
+none is worth naming."""
+
+
+def odds(value: float) -> str:
+    """Print odds in whole percent, without claiming certainty."""
+    if value > 0.99:
+        return ">99%"
+    return "<1%" if value < 0.01 else format_percent(value, decimals=0)
+
+
+def lost(value: float) -> str:
+    """Print predicted over measured as a loss: "3.5 times too slow", or "18% slower"."""
+    if value >= 1.5:
+        return f"{value:.1f} times too slow"
+    return f"{format_percent(1.0 - 1.0 / value, decimals=0)} slower than expected"
+
+
+def exact(rate: float) -> str:
+    """Print a measured rate with the digits that were given."""
+    return f"{rate:,.0f}" if rate >= 100.0 else grouped(rate)
+
+
+def factor(value: float) -> str:
+    """Print a factor: "3.5 times", or a percentage where it is small."""
+    return f"{value:.1f} times" if value >= 1.5 else format_percent(value - 1.0)
+
+
+def lead(found: Diagnosis) -> str:
+    """Return the verdict in one or two sentences."""
+    run, word = found.runs[0], device_word(found.estimate.cluster.accelerator.kind)
+    given = "" if "tok" in run.text or run.text.split()[-1:] == [run.text] else f" ({run.text})"
+    numbers = (
+        f"{exact(run.measured)} tok/s/{word}{given} measured, {grouped(run.expected)} expected, "
+        f"{grouped(run.low)}-{grouped(run.high)} normal (80% prediction interval)"
+    )
+    slower = format_percent(run.percentile, decimals=0)
+    if found.verdict == "fast":
+        more = factor(1.0 / found.loss)
+        return f"Faster than predicted: {numbers}; by {more}. Check how it was counted."
+    if found.verdict == "normal":
+        text = f"Normal: {numbers}; {slower} of healthy runs are slower."
+        if found.loss > 1.05:
+            text += " A loss this small cannot be told from software and chips that differ."
+        return text
+    if run.measured >= run.low:
+        return f"Within its range, but the evidence points to a cause: {numbers}."
+    text = f"Slow: {numbers}; {lost(found.loss)}."
+    if found.best is None:
+        text += " No cause on the list explains it."
+    elif not stands_out(found):
+        text += " No cause stands out."
+    return text
+
+
+def stands_out(found: Diagnosis) -> bool:
+    """Whether one cause is likely enough to be checked and mended first."""
+    return found.best is not None and found.best.odds >= STANDS_OUT
+
+
+def groups_line(found: Diagnosis) -> str:
+    """Return the group of most odds, and whether one cause of it can be named."""
+    if not found.groups:
+        return ""
+    group = found.groups[0]
+    first = next(each for each in found.causes if each.label == group.causes[0])
+    if len(group.causes) > 1 and first.odds < TOLD * group.odds:
+        return f"{group.label} {odds(group.odds)}; which of its causes cannot be told."
+    rest = [f"{each.label} {odds(each.odds)}" for each in found.groups[1:3]]
+    return f"{group.label} {odds(group.odds)}{', ' if rest else ''}{', '.join(rest)}."
+
+
+def comparable_line(each: Comparable, word: str) -> str:
+    """Return one published run in words."""
+    return (
+        f"{each.source}: {each.model}, {each.gpus:,}x {each.accelerator}, {each.strategy}, "
+        f"sequence {each.seq_len:,}: {grouped(each.rate)} tok/s/{word}, "
+        f"{format_percent(each.mfu)} MFU"
+    )
+
+
+def print_diagnosis(found: Diagnosis, console: Console) -> None:
+    """Print a diagnosis."""
+    e = found.estimate
+    word = device_word(e.cluster.accelerator.kind)
+    print_title(console, title(e), found.changes)
+    put(console, lead(found), hang=2, style="bold")
+    if len(found.runs) > 1:
+        _print_runs(found, console)
+    published = found.comparable[:PUBLISHED_SHOWN]
+    say(console, "Published", *[comparable_line(each, word) for each in published])
+    for each in found.faster:
+        say(console, "Possible", each)
+    if found.verdict == "slow":
+        say(console, "Together", *([line] if (line := groups_line(found)) else []))
+        console.print()
+        _print_causes(found, console)
+        if found.ruled_out:
+            say(console, "Ruled out (<1%)", ", ".join(found.ruled_out) + ".")
+        console.print()
+        for cause in found.causes[:CHECKS_SHOWN] if stands_out(found) else ():
+            say(console, "Check", f"{cause.label}: {cause.check}.")
+        say(console, "Mended", *mended_line(found, word))
+        _print_next(found, console, word)
+    lines = suggestions(e)
+    if lines:
+        say(console, "Even if nothing is broken", lines[0])
+    print_defaults(console, found.defaults)
+    say(console, "Note", *found.notes, style="yellow")
+
+
+def _print_runs(found: Diagnosis, console: Console) -> None:
+    """Print every measured run against its prediction."""
+    rows = [
+        (
+            each.label,
+            exact(each.measured),
+            grouped(each.expected),
+            f"{grouped(each.low)}-{grouped(each.high)}",
+            format_percent(each.percentile, decimals=0),
+        )
+        for each in found.runs
+    ]
+    table(console, ("run (tok/s/GPU)", "measured", "expected", "normal", "slower ones"), rows)
+
+
+def _print_causes(found: Diagnosis, console: Console) -> None:
+    """Print causes with their odds, then what is left."""
+    several = len(found.runs) > 1
+    rows = [
+        (
+            each.label,
+            odds(each.odds),
+            each.text or "-",
+            format_percent(math.expm1(each.misfit), decimals=0) if several else "",
+            each.healthy or "-",
+        )
+        for each in found.causes[:CAUSES_SHOWN]
+    ]
+    blank = ("-", "-" if several else "", "-")
+    rest = found.causes[CAUSES_SHOWN:]
+    if rest:
+        total = sum(each.odds for each in rest)
+        rows.append((counted(len(rest), "other cause"), odds(total), *blank))
+    if found.healthy >= 0.01:
+        rows.append(("nothing: the run is healthy", odds(found.healthy), *blank))
+    rows.append(("something not on this list", odds(found.other), *blank))
+    heads = (
+        "What would explain it",
+        "odds",
+        "value that meets the measurement",
+        "misfit",
+        "healthy",
+    )
+    table(console, heads, rows, spare=("healthy", "misfit"))
+
+
+def mended_line(found: Diagnosis, word: str) -> list[str]:
+    """Return what mending the first cause brings."""
+    cause = found.best
+    if cause is None or not stands_out(found):
+        return []
+    gain = cause.mended / found.runs[0].measured
+    more = f"{gain:.1f} times as much" if gain >= 1.5 else format_percent(gain - 1.0, sign=True)
+    return [
+        f"if it is {cause.label}: about {grouped(cause.mended)} tok/s/{word}, {more} "
+        f"({cause.mend})."
+    ]
+
+
+def next_lines(found: Diagnosis, word: str) -> list[str]:
+    """Return the next measurement, then what its outcomes mean."""
+    useful = [each for each in found.following if each.bits >= LEAST_BITS]
+    if not useful:
+        return []
+    first = useful[0]
+    lines = [f"{first.label}: {first.bits:.1f} of {found.entropy:.1f} bits, {_price(first)}."]
+    for outcome, labels in first.outcomes[:4]:
+        meaning = ", ".join(labels[:4]) + (", ..." if len(labels) > 4 else "")
+        lines.append(f"{outcome.replace('GPU', word)}: {meaning}")
+    return lines
+
+
+def _print_next(found: Diagnosis, console: Console, word: str) -> None:
+    """Print the next measurement, what its outcomes mean, and the others."""
+    lines = next_lines(found, word)
+    if not lines:
+        return
+    say(console, "Next", lines[0])
+    for line in lines[1:]:
+        put(console, f"  {line}", hang=4)
+    most = max(each.bits for each in found.following)
+    others = [each for each in found.following[1:] if each.bits >= LITTLE * most]
+    if others:
+        texts = [f"{each.label} ({each.bits:.1f} bits, {_price(each)})" for each in others[:2]]
+        say(console, "Or", "; ".join(texts))
+    little = [each for each in found.following if each.bits < LITTLE * most]
+    if little:
+        say(console, "Tells little", ", ".join(each.label for each in little))
+
+
+def _price(each: NextMeasurement) -> str:
+    """Return what a measurement occupies and costs."""
+    hours = f"{each.gpu_hours:.2g} GPU-hours"
+    return hours if each.usd is None else f"{hours}, {format_dollars(each.usd)}"

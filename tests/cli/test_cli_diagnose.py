@@ -1,0 +1,91 @@
+"""`scalewise diagnose`: verdict first, at most 40 lines, every format, errors."""
+
+import csv
+import io
+import json
+
+import pytest
+
+LINE = ("diagnose", "llama-3-8b", "--on", "oci-h100", "--gpus", "32", "--strategy",
+        "fsdp32-mb1-acop", "--seq", "8192", "--batch", "32")  # fmt: skip
+
+
+def test_leads_with_the_verdict(run):
+    result = run(*LINE, "--measured", "1,786 tok/s")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert len(lines) <= 40
+    assert lines[1].startswith("Slow: 1,786 tok/s/GPU measured, ")
+    text = " ".join(result.stdout.split())
+    assert "nccl-tests between two nodes shows about 12.3 GB/s, healthy is" in text
+    assert result.stdout.index("Together: ") < result.stdout.index("What would explain it")
+    table = result.stdout.split("What would explain it")[1]
+    assert table.index("NCCL over TCP sockets") < table.index("PCIe instead of NVLink")
+    assert "something not on this list" in table
+    for label in ("Published: ", "Together: ", "Ruled out", "Check: ", "Mended: ", "Next: "):
+        assert label in result.stdout
+    assert "Even if nothing is broken: " in result.stdout
+
+
+def test_a_normal_run_is_told_so(run):
+    result = run(*LINE, "--measured", "42% MFU", "--convention", "palm")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[1].startswith("Normal: ")
+    assert "What would explain it" not in result.stdout
+
+
+def test_no_check_where_no_cause_stands_out(run):
+    result = run("diagnose", "llama-2-70b", "--on", "dgx-h100", "--gpus", "128", "--strategy",
+                 "zero1x2-tp8-pp8-mb1-acfull", "--batch", "512", "--stack", "megatron",
+                 "--measured", "296.5 TFLOP/s", "--convention", "megatron")  # fmt: skip
+    assert "(296.5 TFLOP/s)" in result.stdout
+    assert "No cause stands out." in result.stdout
+    assert "Check: " not in result.stdout
+    assert "Mended: " not in result.stdout
+    assert "Even if nothing is broken: zero1x2-tp8-pp8-mb1 (no recompute)" in result.stdout
+
+
+def test_two_sizes_and_evidence(run):
+    result = run(*LINE, "--measured", "8=7144", "--measured", "32=1786", "--nccl", "12GB/s",
+                 "--profile", "compute=0.25,exposed=0.75")  # fmt: skip
+    assert "8 GPUs, fsdp8-mb1-acop" in result.stdout
+    assert " misfit" in result.stdout
+    assert "the network between nodes >99%" in result.stdout
+    assert len(result.stdout.splitlines()) <= 40
+
+
+def test_json_and_files(run, tmp_path):
+    data = json.loads(run(*LINE, "--measured", "1786", "--json").stdout)
+    assert data["verdict"] == "slow"
+    assert data["lead"].startswith("Slow: ")
+    assert data["causes"][0]["key"] == "tcp"
+    for ending in (".json", ".csv", ".html"):
+        path = tmp_path / f"found{ending}"
+        assert run(*LINE, "--measured", "1786", "-o", str(path)).exit_code == 0
+        text = path.read_text()
+        if ending == ".csv":
+            rows = list(csv.DictReader(io.StringIO(text)))
+            assert rows[0]["cause"] == "tcp"
+            assert rows[-1]["cause"] == "other"
+        elif ending == ".html":
+            assert "NCCL over TCP sockets" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "--measured is missing"),
+        (("--measured", "7 furlongs"), "unknown unit"),
+        (("--measured", "0"), "must be greater than 0"),
+        (("--measured", "1786", "--profile", "gpu=1"), "unknown part"),
+        (("--measured", "1786", "--nccl", "fast"), "--nccl"),
+        (("--measured", "1786", "-o", "x.pdf"), "unsupported file type .pdf"),
+        (("--measured", "1786", "--strategy", "fsdp7-mb1"), "7"),
+    ],
+)
+def test_wrong_usage(run, words, message):
+    result = run(*LINE, *words)
+    assert result.exception is not None
+    text = str(result.exception) + result.stderr
+    assert result.exit_code in (1, 2)
+    assert message in text
