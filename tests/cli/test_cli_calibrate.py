@@ -43,7 +43,7 @@ def test_a_quick_calibration_gives_what_is_shipped(run, tmp_path):
     folder = tmp_path / "catalog"
     result = run("calibrate", "--quick", "-o", str(folder))
     assert result.exit_code == 0, result.stderr
-    assert "constants fitted to 1831 runs: median error" in result.stdout
+    assert "constants fitted to 1830 runs: median error" in result.stdout
     assert "fitting constants to 2109 runs ..." in result.stderr
     assert f"SCALEWISE_CATALOG={folder}" in result.stderr
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
@@ -53,6 +53,9 @@ def test_a_quick_calibration_gives_what_is_shipped(run, tmp_path):
     assert f"wrote {sum(name.endswith('.toml') for name in files)} files" in result.stdout
     stack = tomllib.loads((folder / "stacks" / "llm-foundry.toml").read_text())
     assert stack["fitted_on"].startswith("300 published runs of llm-foundry; median error ")
+    assert "15 constants of experts fitted to 138 runs: median error 4." in result.stdout
+    experts = tomllib.loads((folder / "experts" / "megatron.toml").read_text())
+    assert experts["fitted_on"].startswith("138 published runs of dgxc-v24.11.1, ")
 
     good = [
         row for row in shipped_rows()
@@ -123,3 +126,54 @@ def test_microbenchmarks_are_fitted_and_shown(run):
     text = run("calibrate", "--microbenchmarks").stdout
     assert "median error" in text
     assert "link_efficiency" in text
+
+
+@pytest.fixture
+def grok():
+    """Rows of Grok-1 of two releases."""
+    return [
+        row
+        for row in shipped_rows()
+        if row["source"] in ("dgxc-v25.05", "dgxc-v25.05.02") and row["model"].startswith("grok")
+        and row["quality"] == "vendor-expected"
+    ]  # fmt: skip
+
+
+def test_experts_alone(run, tmp_path, grok):
+    folder, path = tmp_path / "catalog", str(table(tmp_path / "grok.csv", grok))
+    result = run("calibrate", "--experts", "--from", path, "-o", str(folder))
+    assert result.exit_code == 0, result.stderr
+    assert "15 constants of experts fitted to 6 runs: median error " in result.stdout
+    assert "refitting experts without dgxc-v25.05.02 ..." in result.stderr
+    files = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+    assert files == ["experts/megatron.toml", "ranges.toml", "runs/left_out.csv"]
+    constants = tomllib.loads((folder / "experts" / "megatron.toml").read_text())
+    assert constants["fitted_on"].startswith("6 published runs of dgxc-v25.05, dgxc-v25.05.02; ")
+    # No run has them: priors.
+    assert {"deepep", "hybridep", "biased_activation"} <= set(constants["undetermined"])
+    ours = tomllib.loads((folder / "ranges.toml").read_text())
+    shipped = tomllib.loads((SHIPPED.parents[1] / "ranges.toml").read_text())
+    for each in (ours, shipped):
+        del each["experts"], each["recipe"]
+    assert ours == shipped
+    with (folder / "runs" / "left_out.csv").open(newline="") as stream:
+        stored = {row["id"]: row for row in csv.DictReader(stream)}
+    assert {row["id"] for row in grok} <= set(stored)
+    assert "mpt-70b-h10080gbx512-s2048-mb8-ga1" in stored
+
+
+def test_experts_as_json(run, tmp_path, grok):
+    path = str(table(tmp_path / "grok.csv", grok))
+    result = run("calibrate", "--experts", "--json", "--from", path, "-o", str(tmp_path / "out"))
+    answer = json.loads(result.stdout)
+    assert answer["runs"] == 6
+    assert [each["name"] for each in answer["constants"]][:2] == ["nccl", "deepep"]
+    assert len(answer["files"]) == 3
+
+
+def test_too_few_runs_of_experts(run, tmp_path, grok):
+    path = str(table(tmp_path / "grok.csv", grok[:4]))
+    result = run("calibrate", "--experts", "--from", path, "-o", str(tmp_path / "catalog"))
+    assert result.exit_code == 2
+    assert "error: 4 complete runs of experts are too few to calibrate on" in result.stderr
+    assert not (tmp_path / "catalog").exists()

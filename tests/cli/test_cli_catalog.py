@@ -57,6 +57,16 @@ def test_a_mixture_of_experts_says_what_is_active(run):
     assert "active" in first
 
 
+def test_kinds_of_layers_in_detail(run):
+    out = run("models", "deepseek-v3-mtp").stdout
+    assert "dense layers            3, first\n" in out
+    assert "multi-token prediction  1 layer, 11.6B parameters beside the model's\n" in out
+    data = json.loads(run("models", "deepseek-v3-mtp", "--json").stdout)
+    assert (data["parameters"], data["mtp_parameters"]) == (671_026_404_352, 11_610_067_968)
+    assert "dense layers  24, alternating\n" in run("models", "llama-4-maverick").stdout
+    assert "dense layers" not in run("models", "mixtral-8x7b").stdout
+
+
 def test_an_accelerator_in_detail(run):
     out = run("accelerators", "h100").stdout
     assert out.startswith("h100-sxm-80gb: NVIDIA hopper, 2022-03\n")

@@ -18,15 +18,16 @@ OWN = {"--plan", "--mfu-convention", "--explain", "--waterfall", "--json", "-o",
 
 KEYS = {
     "version", "question", "inputs", "changes", "notes", "fit", "suggestions", "model", "cluster",
-    "workload", "strategy", "stack", "num_microbatches", "step_seconds", "terms", "comm_seconds",
-    "exposed",
+    "workload", "strategy", "stack", "trained_parameters", "num_microbatches", "step_seconds",
+    "terms", "comm_seconds", "exposed",
     "tokens_per_second", "tuned", "tokens_per_second_per_accelerator", "low", "high", "convention",
     "tflops", "mfu", "hfu", "peak_flops", "memory", "memory_bytes", "memory_low", "memory_high",
+    "host_memory_bytes", "host_memory_capacity",
     "memory_capacity", "infeasible", "watts_per_accelerator", "facility_watts_per_accelerator",
     "joules_per_token", "tokens_per_joule", "usd_per_hour", "usd_per_million_tokens",
     "provenance", "defaults", "warnings", "feasible", "memory_headroom", "exposed_fraction",
     "contention_share", "communication_share",
-    "waterfall", "days",
+    "waterfall", "useful_fraction", "days",
 }  # fmt: skip
 
 
@@ -145,10 +146,35 @@ def test_what_does_not_fit_is_still_json(run):
     assert result.stderr.startswith("does not fit: memory: needs ")
 
 
-def test_unsupported_models_fail_with_a_sentence(run):
-    result = run("estimate", "deepseek-v3", "--on", "dgx-h100")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("error: deepseek-v3 is a mixture of experts")
+@pytest.mark.parametrize(
+    ("strategy", "says"),
+    [
+        ("fsdp8-ep3", "error: ep = 3 does not divide the 8 experts of mixtral-8x7b"),
+        ("fsdp8-ep8-etp2", "error: ep x etp = 16 does not divide the 8 ranks of a pipeline stage"),
+        ("fsdp4-tp2-nosp-ep8", "error: nosp: experts with tp = 2 need sequence parallelism"),
+        ("fsdp4-tp2-etp3", "error: etp = 3 does not divide the 14,336 columns of an expert"),
+    ],
+)
+def test_experts_that_cannot_be_split_are_errors(run, strategy, says):
+    asked = ("estimate", "mixtral-8x7b", "--on", "dgx-h100", "--gpus", "8")
+    result = run(*asked, "--strategy", strategy)
+    assert result.exit_code == 2
+    assert result.stderr.startswith(says)
+
+
+def test_routing_is_balanced_unless_said_otherwise(run):
+    asked = ("estimate", "mixtral-8x7b", "--on", "dgx-h100", "--strategy", "fsdp64-ep8-mb1")
+
+    def answer(*more):
+        return json.loads(run(*asked, *more, "--json").stdout)
+
+    balanced, real = answer(), answer("--imbalance", "1.47")
+    assert any("--imbalance 1 (balanced routing" in each for each in balanced["defaults"])
+    assert not any("--imbalance" in each for each in real["defaults"])
+    assert real["step_seconds"] > 1.2 * balanced["step_seconds"]
+    padded = answer("--capacity", "1.47")
+    assert padded["terms"]["experts"] == real["terms"]["experts"]
+    assert run(*asked, "--imbalance", "0.5").exit_code == 2
 
 
 def test_convention_changes_mfu_alone(run):

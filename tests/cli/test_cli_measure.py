@@ -76,7 +76,7 @@ def test_flags_of_train_are_the_promised_ones(run):
     names = {name for option in measure_train.train.params for name in option.opts}
     assert names == {
         "model", "--strategy", "--sweep", "--steps", "--warmup", "--repeats", "--seq", "--batch",
-        "--precision", "--compile", "--trace", "--text", *COMMON,
+        "--precision", "--routing", "--compile", "--trace", "--text", *COMMON,
     }  # fmt: skip
 
 

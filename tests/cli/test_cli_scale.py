@@ -14,8 +14,8 @@ THREE = (*BASE, "--weak", "--strategy", "fsdp,hsdp64,tp2", "--stack", "megatron"
 
 OWN = {
     "--plan", "--weak", "--strong", "--batch-per-gpu", "--exhaustive", "--knee", "--table",
-    "--json", "--csv", "-o", "--output", "--jobs", "--store", "--slurm", "--partition", "--nodes",
-    "--time", "--slurm-script",
+    "--over", "--deadline", "--json", "--csv", "-o", "--output", "--jobs", "--store", "--slurm",
+    "--partition", "--nodes", "--time", "--slurm-script",
 }  # fmt: skip
 """Flags besides those of every question."""
 

@@ -58,7 +58,26 @@ def test_markdown_is_what_the_readme_and_the_docs_show(run):
     assert paragraph.startswith("**Accuracy.** On ")
     assert paragraph in (root / "README.md").read_text(encoding="utf-8")
     assert tables.startswith("| prediction | runs | median | p90 | mean of sources |")
-    assert tables.strip() in (root / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    page = (root / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    dense, _, experts = tables.partition("| accelerator |")
+    assert dense.strip() in page
+    assert f"<!-- experts -->\n\n| accelerator |{experts.rstrip()}\n\n<!-- end -->" in page
+
+
+def test_runs_of_experts_have_a_part_of_their_own(run):
+    result = run("validate", "--source", "dgxc-v25.05.05", "--source", "primus")
+    assert result.stdout.startswith(
+        "Predicted against measured tok/s/GPU: 0 complete dense runs of 0 sources\n"
+    )
+    assert "Mixtures of experts: 2 complete runs\n" in result.stdout
+    lines = {line.strip().split("  ")[0]: line.split() for line in result.stdout.splitlines()}
+    assert lines["GPU"][1] == "2"
+    assert "Predicted: 2 of 2 complete runs\n" in result.stdout
+    assert "Source left out: GPU median 8." in result.stdout
+    answer = json.loads(run("validate", "--source", "dgxc-v25.05.05", "--json").stdout)
+    assert answer["sources"] == {}
+    assert answer["experts"]["groups"]["GPU"]["count"] == 2
+    assert answer["experts"]["sources"]["dgxc-v25.05.05"]["left_out_error"] < 0.11
 
 
 def test_one_source(run):
@@ -97,11 +116,12 @@ def test_a_file_of_ones_own(run, mine):
     assert a["measured_tokens_per_second"] == 9000.0
     assert a["error"] == pytest.approx(a["predicted_tokens_per_second"] / 9000.0 - 1.0)
     assert a["low"] < a["predicted_tokens_per_second"] < a["high"]
-    assert (b["status"], b["predicted_tokens_per_second"]) == ("unsupported", None)
-    assert "mixture of experts" in b["reason"]
+    # It has experts: judged, but not among the dense rows.
+    assert (b["status"], b["dense"], b["experts"]) == ("ok", False, True)
+    assert answer["experts"]["groups"]["GPU"]["count"] == 1
     assert c["reason"] == "line 4: accelerators = 'eight' is not a number"
     assert answer["overall"]["count"] == 1
-    assert answer["sources"]["us"]["unsupported"] == 1
+    assert answer["sources"]["us"]["count"] == 1
 
 
 def test_a_file_in_words(run, mine):
@@ -174,7 +194,7 @@ def test_choices_say_which_term_misled(run, tmp_path):
     assert result.exit_code == 0
     assert " sweeps have a regret above 5%." in result.stdout
     assert "Misled by " in result.stdout
-    assert "llama-like-8b x256 (nanotron, " in result.stdout
+    assert "llama-like-1b x128 (nanotron, " in result.stdout
     data = json.loads(path.read_text())
     assert {choice["source"] for choice in data["choices"]} == {"nanotron"}
     assert all(choice["regret"] > 0.05 for choice in data["choices"])

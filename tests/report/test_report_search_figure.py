@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from report_cases import nothing_fits, small_search
+from report_cases import nothing_fits, small_search, small_search_of_experts
 from scalewise.explore.objectives import objective_of
 from scalewise.report import search_figure as figures
+from scalewise.report.draw_plotly import plot
 from scalewise.terms import COLORS, TERMS
 
 
@@ -104,3 +105,12 @@ def test_the_map_shows_the_best_of_every_mesh(found):
     some = {mesh: e for mesh, e in found.best_by_tp_pp.items() if mesh != (2, 2)}
     (panel,) = figures.mesh_figure(replace(found, best_by_tp_pp=some)).panels
     assert panel.traces[1].xs == [1]
+
+
+def test_cells_say_how_experts_are_split():
+    found = small_search_of_experts()
+    figure = figures.mesh_figure(found)
+    texts = [text for trace in figure.panels[0].traces for text in trace.texts]
+    assert len(texts) == len(found.best_by_tp_pp) > 1
+    assert {text.split("\n")[1] for text in texts} <= {"EP 4", "EP 8"}
+    assert "<br>EP " in plot(figure).replace("\\u003c", "<").replace("\\u003e", ">")

@@ -61,10 +61,15 @@ def test_nothing_is_suggested_that_does_not_fit():
     # fsdp1-mb3 was suggested here, which needs 27.6 of 24 GiB: one rank shards nothing.
     e = asked("llama-2-1b", "rtx-4090", "ddp1-mb3-ga4", 2048, 12)
     assert e.fit < 0.5
-    (text,) = suggestions(e)
-    start = "more GPUs, or several changes at once. No single change fits with a chance of 90%"
-    assert text.startswith(start + "; nearest: ddp1-mb1-acfull, ")
     assert again(e, "ddp1-mb1-acfull").fit < CHOSEN_FIT
+    (text,) = suggestions(e)
+    assert text.startswith(
+        "ddp1-mb3-offopt (optimizer state in host memory, 16.4 GiB per host) fits with a chance of"
+    )
+    large = asked("llama-3.1-405b", "rtx-4090", "ddp1-mb3-ga4", 2048, 12)
+    (text,) = suggestions(large)
+    start = "more GPUs, or several changes at once. No single change fits with a chance of 90%"
+    assert text.startswith(start + "; nearest: fsdp1-mb3-offopt-offparam-offact, <1%")
 
 
 def test_the_fastest_change_that_fits():

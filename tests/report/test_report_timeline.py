@@ -81,6 +81,13 @@ def test_thin_bars_are_drawn_as_one():
     assert merged(wide, 2.0) == wide
 
 
+def test_joined_bars_are_as_busy_as_before():
+    sparse = [Bar(i * 2e-4, i * 2e-4 + 1e-5, "tensor", "x") for i in range(5_000)]
+    shown = merged(sparse, 1.0)
+    assert len(shown) < len(sparse)
+    assert sum(bar.end - bar.start for bar in shown) == pytest.approx(5_000 * 1e-5)
+
+
 def test_a_page_needs_nothing_from_elsewhere(pipeline):
     page = timeline_page(pipeline)
     assert page.startswith("<!doctype html>")

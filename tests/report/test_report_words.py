@@ -26,6 +26,18 @@ def test_headline_has_every_number_with_its_unit(literal):
     ]
 
 
+def test_padding_makes_tokens_useful(literal):
+    work = msgspec.structs.replace(literal.workload, lengths="600", batching="padded")
+    facts = {fact.name: fact for fact in words.headline(replace(literal, workload=work))}
+    assert facts["throughput"].value.startswith("8,190 useful tok/s/GPU [")
+    detail = "2.46M useful tokens: 4,096 x 4,096 padded (15%), grad accum 1"
+    assert facts["step time"].detail == detail
+    whole = msgspec.structs.replace(literal.workload, lengths="4096")
+    facts = {fact.name: fact for fact in words.headline(replace(literal, workload=whole))}
+    assert facts["throughput"].value.startswith("8,190 tok/s/GPU [")
+    assert facts["step time"].detail == "16.8M tokens: 4,096 x 4,096 packed, grad accum 1"
+
+
 def test_title_is_the_question(literal):
     assert words.title(literal) == (
         "llama-2-7b (6.74B) | 2,048x h100-sxm-80gb (dgx-h100) | fsdp2048-mb2 | bf16 | "

@@ -15,7 +15,9 @@ import click
 from scalewise.errors import InputError
 
 if TYPE_CHECKING:
+    from scalewise.evidence.expert_fit import ExpertFit
     from scalewise.evidence.machine import MachineFit
+    from scalewise.evidence.runs import Run
 
 
 @click.command(short_help="Fit constants to measured runs.")
@@ -51,6 +53,12 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Fit the shipped collective and kernel timings instead of runs.",
 )
+@click.option(
+    "--experts",
+    "experts_only",
+    is_flag=True,
+    help="Fit the constants of experts; all others stay as they are.",
+)
 @click.option("--quick", is_flag=True, help="Fit without refitting the prediction intervals.")
 def calibrate(
     *,
@@ -61,6 +69,7 @@ def calibrate(
     as_json: bool,
     plot: str | None,
     microbenchmarks: bool,
+    experts_only: bool,
     quick: bool,
 ) -> None:
     """Fit constants to measured runs, and write them as catalog files.
@@ -85,6 +94,9 @@ def calibrate(
     from scalewise.evidence.runs import read_runs
 
     runs = [run for path in (sources or (None,)) for run in read_runs(path)]
+    if experts_only:
+        _experts(runs, Path(output).expanduser(), as_json=as_json)
+        return
     done = fit_all(
         runs,
         Path(output).expanduser(),
@@ -114,6 +126,7 @@ def calibrate(
             "median_error": median,
             "p90_error": p90,
             "constants": constants,
+            "experts": None if done.experts is None else _expert_numbers(done.experts),
             "files": [str(path) for path in done.files],
         }
         click.echo(to_json(result))
@@ -126,8 +139,54 @@ def calibrate(
     if done.fit.on_bounds_:
         names = ", ".join(f"{owner} {name}" for _, owner, name in done.fit.on_bounds_)
         click.echo(f"not determined by the runs (on a bound): {names}")
-    click.echo(f"wrote {len(done.files)} files to {output}")
+    if done.experts is not None:
+        click.echo(_expert_line(done.experts))
+    _written(done.files, output)
+
+
+def _written(files: list[Path], output: str | Path) -> None:
+    click.echo(f"wrote {len(files)} files to {output}")
     click.echo(f"use them with: SCALEWISE_CATALOG={output} scalewise validate", err=True)
+
+
+def _experts(runs: list[Run], output: Path, *, as_json: bool) -> None:
+    """Fit the constants of experts alone, write them and print the fit."""
+    from scalewise.cli.common import to_json
+    from scalewise.evidence.fitting import calibrate_experts
+
+    fit, files = calibrate_experts(runs, output, progress=lambda text: click.echo(text, err=True))
+    if as_json:
+        click.echo(to_json({**_expert_numbers(fit), "files": [str(path) for path in files]}))
+        return
+    click.echo(_expert_line(fit))
+    _written(files, output)
+
+
+def _expert_numbers(fit: ExpertFit) -> dict[str, object]:
+    """Return constants of experts, their spreads and errors as plain types."""
+    import numpy as np
+
+    median, p90 = np.quantile(np.abs(fit.errors), [0.5, 0.9]).tolist()
+    constants = [
+        {"name": name, "value": getattr(fit.constants, name), "spread": spread}
+        for name, spread in fit.spread.items()
+    ]
+    return {
+        "runs": len(fit.rows),
+        "median_error": median,
+        "p90_error": p90,
+        "constants": constants,
+    }
+
+
+def _expert_line(fit: ExpertFit) -> str:
+    import numpy as np
+
+    median, p90 = np.quantile(np.abs(fit.errors), [0.5, 0.9]).tolist()
+    return (
+        f"{len(fit.spread)} constants of experts fitted to {len(fit.rows)} runs: median error "
+        f"{100 * median:.1f}%, 90th percentile {100 * p90:.1f}% in sample"
+    )
 
 
 def _microbenchmarks(*, as_json: bool) -> None:

@@ -182,6 +182,7 @@ def model(one: Model) -> Detail:
         "parameters": one.parameters,
         "active_parameters": one.active_parameters,
         "parameter_parts": parts,
+        "mtp_parameters": one.mtp_parameters,
         "seq_len": SEQ_LEN,
         "forward_flops_per_token": flops,
         "training_flops_per_token": training,
@@ -322,8 +323,13 @@ def _shape(one: Model) -> list[tuple[str, ...]]:
                 f"token, {moe.shared_experts} shared",
             )
         )
+        if one.dense_layers:
+            rows.append(("dense layers", f"{one.dense_layers}, {moe.dense}"))
     if one.mla is not None:
         rows.append(("latent attention", f"rank {one.mla.kv_rank}"))
+    if one.mtp_layers:
+        more = f"{format_count(one.mtp_parameters)} parameters beside the model's"
+        rows.append(("multi-token prediction", f"{one.mtp_layers} layer, {more}"))
     if one.window is not None:
         rows.append(("window", f"{one.window:,} tokens in {one.windowed_layers} layers"))
     return [row for row in rows if row[1]]

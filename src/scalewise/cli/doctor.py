@@ -35,7 +35,16 @@ EXTRAS = {
 }
 """Extra by optional library."""
 
-CATALOG = ("models", "accelerators", "clusters", "fabrics", "stacks", "calibrations")
+CATALOG = (
+    "models",
+    "accelerators",
+    "clusters",
+    "fabrics",
+    "stacks",
+    "experts",
+    "optimizers",
+    "calibrations",
+)
 DEVICE_TOOLS = {
     "nvidia-smi": ("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"),
     "rocm-smi": ("--showproductname",),

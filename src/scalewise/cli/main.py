@@ -26,6 +26,7 @@ _HELP = {
     "scale": "Estimate weak or strong scaling over numbers of GPUs.",
     "search": "Estimate every strategy and rank what fits.",
     "sensitivity": "Estimate what the next upgrade gains.",
+    "diagnose": "Rank the causes of a slow run by a measured number.",
     "timeline": "Simulate one step; write a Perfetto trace.",
     "study": "Run experiments over many points; write a report.",
     "models": "List the models, or show one.",

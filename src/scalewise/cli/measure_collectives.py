@@ -21,9 +21,9 @@ CPU_SIZES, GPU_SIZES = "1KiB..64MiB", "1KiB..1GiB"
 @click.option(
     "--ops",
     metavar="A,B",
-    default="all_gather,reduce_scatter,all_reduce,send_recv",
+    default="all_gather,reduce_scatter,all_reduce,all_to_all,send_recv",
     show_default=True,
-    help="Collectives; also: broadcast, all_to_all.",
+    help="Collectives; also: broadcast.",
 )
 @click.option(
     "--sizes",

@@ -30,13 +30,13 @@ CPU_MODEL, GPU_MODEL = "tiny", "llama-2-7b"
     metavar="S",
     default="mb1",
     show_default=True,
-    help="Strategy that splits the shapes: tp, cp and micro-batch.",
+    help="Strategy that splits the shapes: tp, cp, ep and micro-batch.",
 )
 @click.option("--seq", metavar="N", help="Sequence length, tokens. [4096; CPUs: 256]")
 @click.option("--precision", metavar="P", help="Precision: bf16 or fp32. [bf16; CPUs: fp32]")
 @sweep_options
 def kernels(*, where: Where, **flags: Any) -> None:
-    """Time GEMMs, attention, memory-bound kernels, loss, optimizer and launches.
+    """Time GEMMs, grouped ones of experts, attention, memory-bound kernels, loss and optimizer.
 
     All GPUs run at the same time, as in training, so that shared power and memory count.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scalewise.records.job import Device, TrainJob
     from scalewise.records.metrics import Summary
 
-AXES = ("model", "strategy", "seq", "batch", "precision", "compile")
+AXES = ("model", "strategy", "seq", "batch", "precision", "compile", "routing")
 """Options that --sweep can vary."""
 
 GPU_SEQUENCE, CPU_SEQUENCE = 4096, 256
@@ -57,6 +57,7 @@ FAILED = 1
 @click.option("--seq", metavar="N", help="Sequence length, tokens. [4096; CPUs: 256]")
 @click.option("--batch", metavar="N", help="Global batch, sequences. [one step of micro-batches]")
 @click.option("--precision", metavar="P", help="Precision: bf16 or fp32. [bf16; CPUs: fp32]")
+@click.option("--routing", metavar="R", help="Experts of a token: balanced or topk. [balanced]")
 @click.option("--compile", "compiled", is_flag=True, help="Compile blocks with torch.compile.")
 @click.option(
     "--trace", is_flag=True, help=f"Profile {TRACE_STEPS} more steps for exposed communication."
@@ -115,7 +116,7 @@ def points_of(flags: dict[str, Any], device: Device, default: str | None) -> Ite
     from scalewise.measure.check import check_job
 
     axes = axes_of(flags["sweep"])
-    for name in ("strategy", "seq", "batch", "precision"):
+    for name in ("strategy", "seq", "batch", "precision", "routing"):
         if name in axes and flags[name] is not None:
             raise InputError(
                 f"--{name} {flags[name]} and --sweep {name}= exclude each other",
@@ -128,6 +129,7 @@ def points_of(flags: dict[str, Any], device: Device, default: str | None) -> Ite
             "seq": flags["seq"],
             "batch": flags["batch"],
             "precision": flags["precision"],
+            "routing": flags["routing"],
             "compile": "true" if flags["compiled"] else "false",
         } | dict(zip(axes, values, strict=True))
         job = job_from(asked, flags, device, default)
@@ -165,7 +167,7 @@ def job_from(
     """Return one job, with defaults for everything that was not given."""
     from scalewise.explore.templates import filled_batch
     from scalewise.model import load_model
-    from scalewise.records.job import TrainJob, check_precision
+    from scalewise.records.job import TrainJob, check_precision, check_routing
     from scalewise.strategy import parse_strategy
     from scalewise.units import parse
 
@@ -203,6 +205,7 @@ def job_from(
         warmup=max(0, min(10, max(1, steps // 4), steps - 1)) if warmup is None else warmup,
         trace_steps=TRACE_STEPS if flags["trace"] else 0,
         compile=compiled,
+        routing=check_routing(asked["routing"] or "balanced"),
         # Ranks may run in another folder than this command.
         text=None if flags["text"] is None else str(Path(flags["text"]).expanduser().absolute()),
     )  # fmt: skip

@@ -3,6 +3,8 @@
     scalewise scale llama-2-7b --on dgx-h100 --gpus 8..2048 --strategy best,fsdp,hsdp64
     scalewise scale llama-2-7b --on dgx-h100,dgx-a100 --gpus 16..256 --batch 1024
     scalewise scale llama-2-7b,llama-2-13b --on dgx-h100 --gpus 8..512 --weak --seq 4096,16384
+    scalewise scale llama-2-7b --on dgx-h100 --gpus 256 --over network=25..800Gbit/s
+    scalewise scale llama-2-7b --on dgx-h100 --gpus 8..2048 --tokens 2T --deadline 30d
 
 Exit code 0: some point can run; 1: none can; 2: wrong usage.
 """
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 LISTS = {
     "model": ("MODEL,...", ""),
     "on": ("CLUSTER,...", "Clusters or accelerators"),
-    "gpus": ("N..M", "Numbers of GPUs: 8..2048 doubles, 8,64,512 lists"),
+    "gpus": ("N..M", "Numbers of GPUs: 8..2048 doubles, 64..256+32 adds, 8,64,512 lists"),
     "strategy": ("S,...", "Strategies without sizes: fsdp, hsdp64, tp8-pp8-zero1; best, best-tp2"),
     "seq": ("N,...", "Sequence lengths, tokens"),
     "batch": ("N", "Global batch of strong scaling, sequences; or tokens, such as 4Mtok"),
@@ -44,6 +46,13 @@ LISTS = {
 
 @click.command(short_help="Estimate weak or strong scaling over numbers of GPUs.")
 @question_options(instead=LISTS, unplanned=("gpus", "strategy"))
+@click.option(
+    "--over",
+    multiple=True,
+    metavar="NAME=VALUES",
+    help="Quantity on the axis instead of --gpus: network=25..800Gbit/s, seq=4096,8192, ga=1..16, "
+    "any --set key. A..B doubles, A..B+STEP adds. Given twice: a map.",
+)
 @click.option(
     "--weak/--strong",
     default=None,
@@ -60,6 +69,11 @@ LISTS = {
     show_default=True,
     metavar="FRACTION",
     help="Marginal efficiency below which growing has a knee.",
+)
+@click.option(
+    "--deadline",
+    metavar="T",
+    help="Time that the run of --tokens may take, such as 30d: names the smallest size.",
 )
 @sweep_options
 @click.option("--table", is_flag=True, help="Print every number at every size.")
@@ -78,6 +92,8 @@ def scale(
     batch_per_gpu: float | None,
     *,
     runner: Runner,
+    over: tuple[str, ...],
+    deadline: str | None,
     weak: bool | None,
     exhaustive: bool,
     table: bool,
@@ -91,17 +107,35 @@ def scale(
     data-parallel part takes the ranks that are left.
 
     The knee is the first size whose added GPUs each bring less than the fraction --knee of what a
-    GPU brings at the smallest size.
+    GPU brings at the smallest size. With --over, every point is the estimate of the same words; the
+    knee is the first value whose doubling gains less than --knee of the largest gain before it.
     """
     ending = ending_of(output, FORMATS)
     if as_json and as_csv:
         raise InputError("--json and --csv exclude each other", hint="keep one of the two")
     check_library(ending)
     light_numpy()
+    if over:
+        from scalewise.cli.scale_over import run_over
+
+        alone = {
+            "--weak/--strong": weak, "--batch-per-gpu": batch_per_gpu, "--deadline": deadline,
+        }  # fmt: skip
+        for flag, value in alone.items():
+            if value is not None:
+                raise InputError(
+                    f"{flag} belongs to --gpus ranges, not to --over",
+                    hint="--over gpus=8..256 --over batch=..., or leave it out",
+                )
+        return run_over(
+            question, over, runner=runner, output=output, ending=ending, knee=knee,
+            exhaustive=exhaustive, table=table, as_json=as_json, as_csv=as_csv,
+        )  # fmt: skip
     from scalewise.ask.scaling import scaling
     from scalewise.explore.tasks import PointResult
 
     asked = scaling(question, weak=weak, batch_per_gpu=batch_per_gpu)
+    days = None if deadline is None else days_of(deadline, asked.rules[0].tokens)
     curves = asked.curves(
         exhaustive=exhaustive, run=lambda tasks, function: runner(tasks, function, PointResult)
     )
@@ -109,7 +143,10 @@ def scale(
     if output is not None and ending is not None:
         from scalewise.report.scale_files import scale_file
 
-        write_bytes(output, scale_file(curves, ending, share=knee, defaults=defaults))
+        write_bytes(
+            output,
+            scale_file(curves, ending, share=knee, defaults=defaults, deadline=days, fit=asked.fit),
+        )
     if as_csv:
         from scalewise.report.scale_files import scale_file
 
@@ -117,16 +154,53 @@ def scale(
     elif as_json:
         from scalewise.report.scale_files import scale_dict
 
-        put(None, to_json(scale_dict(curves, share=knee, defaults=defaults)))
+        put(
+            None,
+            to_json(
+                scale_dict(curves, share=knee, defaults=defaults, deadline=days, fit=asked.fit)
+            ),
+        )
     elif output is None:
         from scalewise.report.scale_table import print_curves
 
         show(
             lambda out: print_curves(
-                curves, out, share=knee, defaults=asked.defaults, changes=asked.changes, table=table
+                curves,
+                out,
+                share=knee,
+                defaults=asked.defaults,
+                changes=asked.changes,
+                table=table,
+                deadline=days,
+                fit=asked.fit,
             )
         )
     if any(curve.feasible for curve in curves.curves):
         return 0
     click.echo("no strategy can run at any of these sizes", err=True)
     return 1
+
+
+def days_of(deadline: str, tokens: float | None) -> float:
+    """Return the days of a deadline.
+
+    Raises:
+        InputError: If it is no time, or there is no token budget.
+    """
+    from scalewise.units import parse
+
+    if tokens is None:
+        raise InputError(
+            f"--deadline {deadline}: needs a token budget", hint="add --tokens 2T", field="tokens"
+        )
+    if deadline.strip().replace(".", "").isdecimal():
+        raise InputError(
+            f"--deadline {deadline}: has no unit", hint=f"--deadline {deadline.strip()}d"
+        )
+    try:
+        seconds = parse(deadline, "seconds")
+    except InputError as error:
+        raise InputError(f"--deadline {deadline}: {error}", hint="--deadline 30d") from None
+    if seconds <= 0.0:
+        raise InputError(f"--deadline {deadline}: must be positive", hint="--deadline 30d")
+    return seconds / 86400.0

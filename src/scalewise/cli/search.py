@@ -69,15 +69,40 @@ def _words(ctx: click.Context, parameter: click.Parameter, text: str | None) -> 
 @click.option("--tp", callback=_numbers, metavar="N,...", help="Tensor-parallel degrees to try.")
 @click.option("--pp", callback=_numbers, metavar="N,...", help="Pipeline stages to try.")
 @click.option("--cp", callback=_numbers, metavar="N,...", help="Context-parallel degrees to try.")
+@click.option("--ep", callback=_numbers, metavar="N,...", help="Expert-parallel degrees to try.")
+@click.option(
+    "--etp",
+    callback=_numbers,
+    metavar="N,...",
+    help="Expert tensor-parallel degrees to try. [1 and the TP degree]",
+)
 @click.option("--micro-batch", callback=_numbers, metavar="N,...", help="Micro-batch sizes to try.")
 @click.option(
     "--sharding", callback=_words, metavar="W,...", help="Sharding to try: ddp,zero1,zero2,zero3."
+)
+@click.option(
+    "--variants",
+    callback=_words,
+    metavar="W,...",
+    help="Variants of sharding to try: hpz,qwz,qgz,mics,reduceonce,reduceeach. [none]",
 )
 @click.option(
     "--recompute",
     callback=_words,
     metavar="W,...",
     help="Recompute to try: none,selective,attention,op,1of4,full. [none,selective,1of4,1of2,full]",
+)
+@click.option(
+    "--mlp-tiles",
+    callback=_numbers,
+    metavar="N,...",
+    help="Tiles of the sequence in which MLPs are computed, to try. [1]",
+)
+@click.option(
+    "--offload",
+    callback=_words,
+    metavar="W,...",
+    help="Offload to try: none,opt,opt+param,act,opt+nvme,... or all. [none]",
 )
 @click.option(
     "--schedule",

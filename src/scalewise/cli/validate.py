@@ -145,18 +145,23 @@ def _simulator(rows: int) -> Callable[[Case], float]:
 
 def _left_out(file: str | None) -> dict[str, LeftOutRow]:
     """Return predictions by refits without each source, of the shipped runs and the file's."""
+    from scalewise.evidence.expert_fit import ExpertRows, leave_out_experts
     from scalewise.evidence.fitting import calibrated_table
     from scalewise.evidence.leave_out import leave_one_source_out
     from scalewise.evidence.left_out_table import left_out_rows
     from scalewise.evidence.runs import read_runs
 
-    own = [] if file is None else read_runs(file)
-    fit, table = calibrated_table(
-        [*read_runs(), *own], progress=lambda text: click.echo(text, err=True)
-    )
+    runs = [*read_runs(), *([] if file is None else read_runs(file))]
+    fit, table = calibrated_table(runs, progress=lambda text: click.echo(text, err=True))
     out = leave_one_source_out(
         table,
         start=fit,
         progress=lambda name: click.echo(f"refitting without {name} ...", err=True),
     )
-    return left_out_rows(out.rows)
+    rows = ExpertRows.of(runs, fit)
+    experts = leave_out_experts(
+        rows,
+        rows.usual(fit),
+        progress=lambda name: click.echo(f"refitting experts without {name} ...", err=True),
+    )
+    return left_out_rows([*out.rows, *experts.stated])

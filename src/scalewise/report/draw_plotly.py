@@ -299,6 +299,7 @@ class _Painter:
         panel, drawing, where = self.panel, self.drawing, self.where
         grid = cells(panel)
         values, texts, hovers = ([[cell[n] for cell in row] for row in grid] for n in range(3))
+        texts = [[str(text).replace("\n", "<br>") for text in row] for row in texts]
         self.add(
             self.go.Heatmap(
                 z=values, x=panel.x.texts, y=panel.y.texts, text=texts, texttemplate="%{text}",

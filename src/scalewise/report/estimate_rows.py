@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scalewise.strategies import FIELDS, WORDS
+from scalewise.strategy import Strategy
 from scalewise.terms import MEMORY_PARTS, TERMS
 
 if TYPE_CHECKING:
@@ -19,18 +20,15 @@ _ASKED: dict[str, type] = {
     "model": str, "cluster": str, "accelerators": int, "stack": str, "seq_len": int,
     "global_batch": int, "precision": str,
 }  # fmt: skip
-_SWITCHES = (
-    "reshard_after_forward", "sequence_parallel", "compiled", "overlap_dp", "overlap_tp",
-    "overlap_pp",
-)  # fmt: skip
 _DEGREES: dict[str, type] = {
-    name: bool if name in _SWITCHES else str if name in WORDS else int
-    for name in FIELDS
+    name: str if name in WORDS else type(default) if default is not None else int
+    for name, default in ((name, getattr(Strategy(), name)) for name in FIELDS)
     if name != "precision"
-}
+} | {"compiled": bool}
 _NUMBERS = (
     "step_seconds", "tokens_per_second", "tokens_per_second_per_accelerator", "low", "high", "mfu",
-    "hfu", "exposed_fraction", "memory_bytes", "memory_capacity", "watts_per_accelerator",
+    "hfu", "exposed_fraction", "memory_bytes", "memory_capacity", "host_memory_bytes",
+    "watts_per_accelerator",
     "joules_per_token", "usd_per_million_tokens", "fit",
 )  # fmt: skip
 COLUMNS: dict[str, type] = {

@@ -113,10 +113,11 @@ def _rate(row: dict[str, Any]) -> str:
 
 
 def shape_of(row: dict[str, Any]) -> str:
-    """Return the shape of a kernel: "m x n x k"."""
+    """Return the shape of a kernel: "m x n x k", and before it how many of them are grouped."""
     if row["kernel"] == "sdpa":
         return f"{row['batch']} x {row['heads']} x {row['seq_len']} x {row['head_dim']}"
-    return " x ".join(str(row[key]) for key in "mnk" if key in row)
+    keys = ("batch", "m", "n", "k") if row["kernel"] == "grouped_gemm" else ("m", "n", "k")
+    return " x ".join(str(row[key]) for key in keys if key in row)
 
 
 def _end(record: Record, file: str, console: Console) -> None:

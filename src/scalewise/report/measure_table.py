@@ -86,6 +86,8 @@ def _footnote(summaries: Sequence[Summary], records: str) -> str:
     text += f"GiB: {basis.get(one.memory_basis, one.memory_basis)}, worst rank. "
     if any(s.exposed_seconds is not None for s in summaries):
         text += "comm., exposed: ms of a traced step. "
+    if any(s.ep_imbalance is not None for s in summaries):
+        text += "imbalance: rows of the busiest expert-parallel rank over the mean. "
     return text + f"All samples: {records}"
 
 
@@ -131,6 +133,7 @@ COLUMNS = (
     Column("batch", _each(lambda s: f"{s.global_batch:,}")),
     Column("precision", _each(lambda s: s.precision), varies=True),
     Column("compiled", _each(lambda s: "yes" if s.compiled else "no"), varies=True),
+    Column("routing", _each(lambda s: s.routing), varies=True),
     Column("step ms", _numbers(lambda s: 1e3 * s.step_seconds.median)),
     Column("p5-p95", _each(lambda s: _range(s.step_seconds.p5, s.step_seconds.p95))),
     Column("repeats", _each(_repeats)),
@@ -141,6 +144,7 @@ COLUMNS = (
     Column("HFU %", _each(lambda s: _percent(s.hfu))),
     Column("comm.", _numbers(lambda s: _scaled(s.communication_seconds, 1e3))),
     Column("exposed", _numbers(lambda s: _scaled(s.exposed_seconds, 1e3))),
+    Column("imbalance", _numbers(lambda s: s.ep_imbalance)),
     Column("W", _numbers(lambda s: s.watts_per_device)),
     Column("GiB", _numbers(lambda s: _scaled(s.peak_memory_bytes, 1.0 / GIB))),
 )

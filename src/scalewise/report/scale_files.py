@@ -14,6 +14,7 @@ import msgspec
 from scalewise._version import __version__
 from scalewise.explore.points import KNEE, Curves, Point
 from scalewise.report import scale_words as words
+from scalewise.report.needed_words import needed, needed_lines
 from scalewise.report.page import bullets, figure_page
 from scalewise.report.scale_figure import scale_figure
 from scalewise.report.table import columns_of, file_bytes
@@ -28,7 +29,13 @@ reason where a size has no point or does not fit."""
 
 
 def scale_file(
-    curves: Curves, ending: str, *, share: float = KNEE, defaults: Sequence[str] = ()
+    curves: Curves,
+    ending: str,
+    *,
+    share: float = KNEE,
+    defaults: Sequence[str] = (),
+    deadline: float | None = None,
+    fit: float = 0.0,
 ) -> bytes:
     """Return the curves as a file.
 
@@ -37,20 +44,31 @@ def scale_file(
         ending: .html, .svg, .png, .csv, .parquet or .json.
         share: Fraction of the first marginal efficiency below which a size is past its knee.
         defaults: Defaults that were used.
+        deadline: Days that the token budget may take.
+        fit: Chance to fit into memory that the smallest size needs.
     """
+    enough: dict[str, Any] = {"deadline": deadline, "fit": fit}
     return file_bytes(
         ending,
-        page=lambda: scale_page(curves, share=share, defaults=defaults),
+        page=lambda: scale_page(curves, share=share, defaults=defaults, **enough),
         figure=lambda: scale_figure(curves, share=share),
         rows=lambda: scale_rows(curves),
         columns=COLUMNS,
-        plain=lambda: scale_dict(curves, share=share, defaults=defaults),
+        plain=lambda: scale_dict(curves, share=share, defaults=defaults, **enough),
     )
 
 
-def scale_page(curves: Curves, *, share: float = KNEE, defaults: Sequence[str] = ()) -> str:
+def scale_page(
+    curves: Curves,
+    *,
+    share: float = KNEE,
+    defaults: Sequence[str] = (),
+    deadline: float | None = None,
+    fit: float = 0.0,
+) -> str:
     """Return the figure and its sentences as a self-contained page."""
     sentences = {
+        "GPUs needed": needed_lines(curves, days=deadline, fit=fit),
         "Knees": words.knee_sentences(curves, share),
         "Crossovers": words.crossover_sentences(curves),
         "Causes": words.cause_sentences(curves),
@@ -82,12 +100,32 @@ def scale_rows(curves: Curves) -> list[dict[str, Any]]:
 
 
 def scale_dict(
-    curves: Curves, *, share: float = KNEE, defaults: Sequence[str] = ()
+    curves: Curves,
+    *,
+    share: float = KNEE,
+    defaults: Sequence[str] = (),
+    deadline: float | None = None,
+    fit: float = 0.0,
 ) -> dict[str, Any]:
-    """Return everything as plain types: the fields of `Curves`, with knees and defaults."""
+    """Return everything as plain types: the fields of `Curves`, with knees and defaults.
+
+    With a deadline also the smallest size of each curve that meets it.
+    """
     plain: dict[str, Any] = msgspec.to_builtins(curves)
+    enough = {} if deadline is None else {
+        "deadline_days": deadline,
+        "needed": [
+            {
+                "curve": curves.curves.index(each.curve),
+                "accelerators": None if each.point is None else each.point.accelerators,
+                "days": None if each.point is None else each.point.days,
+            }
+            for each in needed(curves, days=deadline, fit=fit)
+        ],
+    }  # fmt: skip
     return {
         "version": __version__,
+        **enough,
         **plain,
         "knee_share": share,
         "knees": msgspec.to_builtins(curves.knees(share)),

@@ -18,6 +18,7 @@ from scalewise.explore.points import KNEE, Curve, Curves, Point
 from scalewise.ranges import ratio_range
 from scalewise.report import scale_words as words
 from scalewise.report import terminal
+from scalewise.report.needed_words import needed_lines
 from scalewise.report.terminal import (
     INDENT,
     default_lines,
@@ -73,6 +74,8 @@ def print_curves(
     defaults: Sequence[Default] = (),
     changes: Sequence[str] = (),
     notes: Sequence[str] = (),
+    deadline: float | None = None,
+    fit: float = 0.0,
 ) -> None:
     """Print scaling curves.
 
@@ -84,8 +87,12 @@ def print_curves(
         defaults: What was chosen for the user.
         changes: What-if changes.
         notes: What looks odd about the question.
+        deadline: Days that the token budget may take; None to ask for memory only.
+        fit: Chance to fit into memory that the smallest size needs.
     """
-    head = words.best_lines(curves, share)
+    most = 1 if deadline is None else MAX_ALIKE
+    enough = needed_lines(curves, days=deadline, fit=fit, most=most)
+    head = [*enough, *words.best_lines(curves, share)]
     knees = words.knee_line(curves, share)
     paragraphs = _paragraphs(curves, [*notes, *curves.warnings])
     used = 7 + len(title_lines(words.title(curves), changes, console.width))

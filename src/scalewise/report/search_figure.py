@@ -243,7 +243,7 @@ def mesh_figure(found: Search) -> Figure:
                 name=f"{tp}",
                 xs=[pp for pp, _ in known],
                 ys=[min(percent, WORST) for percent in above],
-                texts=[objective_text(found.by, objective_of(e, found.by)) for _, e in known],
+                texts=[_cell(e, found.by) for _, e in known],
                 hover=[
                     f"{_hover(e)}<br>{percent:+.1f}%"
                     for (_, e), percent in zip(known, above, strict=True)
@@ -260,6 +260,14 @@ def mesh_figure(found: Search) -> Figure:
         frame=(s.pp, s.tp) if s is not None and (s.tp, s.pp) in meshes else None,
     )
     return Figure(name="meshes", panels=[panel])
+
+
+def _cell(e: Estimate, by: str) -> str:
+    """Return the text of a cell: the objective, and how experts are split if there are any."""
+    text, s = objective_text(by, objective_of(e, by)), e.strategy
+    if e.model.moe is None:
+        return text
+    return f"{text}\nEP {s.ep}" + (f" x ETP {s.etp}" if s.etp > 1 else "")
 
 
 def objective_text(by: str, value: float) -> str:

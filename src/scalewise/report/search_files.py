@@ -173,9 +173,10 @@ def _question(found: Search) -> dict[str, str]:
     e = found.best or found.nearest
     if e is None:
         return {}
-    work = e.workload
+    work, model = e.workload, e.model
+    active = f", {format_count(model.active_parameters)} active" if model.moe else ""
     return {
-        "model": f"{e.model.name}, {format_count(e.model.parameters)} parameters",
+        "model": f"{model.name}, {format_count(model.parameters)} parameters{active}",
         "cluster": f"{e.cluster.name}, {e.cluster.accelerators:,}x {e.cluster.accelerator.name}",
         "sequence length": f"{work.seq_len:,} tokens",
         "global batch": f"{work.global_batch:,} sequences",

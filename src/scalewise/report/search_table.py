@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from scalewise.explore.objectives import objective_of
 from scalewise.explore.search import MAX_TIES, SAFE_WITHIN, Search
+from scalewise.recompute import recompute_words
 from scalewise.report.terminal import print_defaults, print_title, put, say, table
 from scalewise.report.words import (
     chance,
@@ -21,8 +22,8 @@ from scalewise.report.words import (
     precision_of,
     rate_words,
 )
+from scalewise.sharding import variant_words
 from scalewise.step.estimate import STATED_FIT
-from scalewise.strategy import recompute_words
 from scalewise.units import GIB, format_column, format_percent, format_seconds, grouped
 
 if TYPE_CHECKING:
@@ -51,6 +52,9 @@ REASONS = {
     "sequence": "sequence not divisible by CP",
     "stages": "layers not divisible into stages",
     "experts": "EP without experts",
+    "precision": "weights that fp8 cannot gather",
+    "partition": "ranks not divisible by hpz",
+    "tuning": "a frozen model computes in 16 bits",
     "memory": "out of memory",
 }
 """Why strategies cannot run, by the first word of `step.feasibility.REASONS`."""
@@ -221,10 +225,13 @@ def launch_facts(e: Estimate) -> str:
         f"TP {s.tp}" + (" with SP" if s.tp > 1 and s.sequence_parallel else ""),
         f"PP {s.pp}" + (f" {schedule}" if s.pp > 1 else ""),
         f"CP {s.cp}" + (f" ({s.cp_method})" if s.cp > 1 else ""),
+        *([f"EP {s.ep}" + (f" x ETP {s.etp}" if s.etp > 1 else "")] if e.model.moe else []),
         f"micro-batch {s.micro_batch}",
         f"grad accum {e.num_microbatches}",
         recompute_words(s.recompute),
+        *([f"MLP in {s.mlp_tiles} tiles"] if s.mlp_tiles > 1 else []),
     ]
+    facts += variant_words(s)
     if s.sharding == "zero3":
         facts.append(("" if s.reshard_after_forward else "no ") + "reshard after forward")
     return ", ".join(facts)

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from scalewise.errors import InputError
 from scalewise.explore.templates import filled_batch
+from scalewise.offload import joined, offloads_of
+from scalewise.recompute import recompute_words
 from scalewise.report.words import chance, counted, device_word
 from scalewise.step.estimate import CHOSEN_FIT, estimate
 from scalewise.step.feasibility import OUT_OF_MEMORY
-from scalewise.strategy import recompute_words
-from scalewise.units import format_percent, grouped
+from scalewise.units import GIB, format_percent, grouped
 
 if TYPE_CHECKING:
     from scalewise.step.result import Estimate
@@ -48,6 +50,8 @@ class Trial:
     """Tokens/s per accelerator."""
     fit: float
     """Chance to fit into memory, 0 to 1."""
+    host: float
+    """Memory of one host that offload takes, bytes."""
 
 
 def suggestions(e: Estimate) -> tuple[str, ...]:
@@ -92,8 +96,11 @@ def _nearest(trials: list[Trial], word: str) -> str:
 def _to_fit(trials: list[Trial], word: str) -> str:
     """Return the fastest change that fits."""
     best = trials[0]
+    why = best.why
+    if best.host:
+        why += f", {grouped(best.host / GIB)} GiB per host"
     return (
-        f"{best.strategy} ({best.why}) fits with a chance of {chance(best.fit)}: "
+        f"{best.strategy} ({why}) fits with a chance of {chance(best.fit)}: "
         f"{grouped(best.rate)} tok/s/{word}"
     )
 
@@ -149,6 +156,7 @@ def _tried(
     # What only memory forbids has a chance; other reasons are final.
     runs = (many.infeasible_code == 0) | (many.infeasible_code == OUT_OF_MEMORY)
     rates = many.tokens_per_second_per_accelerator
+    on_hosts = np.broadcast_to(many.host_memory_bytes, rates.shape)
     return [
         Trial(
             strategy=strategy,
@@ -157,6 +165,7 @@ def _tried(
             gain=float(rates[row]) / e.tokens_per_second_per_accelerator - 1.0,
             rate=float(rates[row]),
             fit=float(many.fit_chance[row]),
+            host=float(on_hosts[row]),
         )
         for row, (why, strategy) in enumerate(strategies.items())
         if bool(runs[row]) and float(many.fit_chance[row]) >= fit
@@ -183,12 +192,16 @@ def neighbors(e: Estimate) -> dict[str, Strategy]:
         **{recompute_words(k): _changed(s, recompute=k) for k in ("1of4", "1of2", "full")},
         "full recompute, micro-batch 1": _changed(s, recompute="full", micro_batch=1),
         **_other_groups(e),
+        **_offloads(e),
     }
     for power in range(1, (s.micro_batch // 4).bit_length()):
         found[f"micro-batch {2**power}"] = _changed(s, micro_batch=2**power)
     for axis, words in AXES.items():
         found[f"half the {words}"] = _exchanged(s, axis, up=False)
         found[f"twice the {words}"] = _exchanged(s, axis, up=True)
+    if e.model.moe is not None:
+        found["half the EP degree"] = _halved(s, "ep")
+        found["twice the EP degree"] = _changed(s, ep=2 * s.ep)
     if s.pp > 1:
         twice = 2 * s.virtual_stages
         found[f"{twice} virtual stages"] = _changed(s, virtual_stages=twice, schedule="interleaved")
@@ -200,6 +213,26 @@ def neighbors(e: Estimate) -> dict[str, Strategy]:
         if strategy is not None and strategy not in (s, _changed(s)):
             ways.setdefault(strategy, why)
     return {why: strategy for strategy, why in ways.items()}
+
+
+def _offloads(e: Estimate) -> dict[str, Strategy | None]:
+    """Return what host memory could hold, where the device cannot; and no offload at all."""
+    s, away = e.strategy, offloads_of(e.strategy.offload)
+    found: dict[str, Strategy | None] = {"no offload": _changed(s, offload="")}
+    if e.infeasible is None or not e.infeasible.startswith("memory"):
+        return found
+    found["optimizer state in host memory"] = _changed(s, offload=joined(["opt", *away]))
+    found["activations in host memory"] = _changed(s, offload=joined([*away, "act"]))
+    # Parameters leave the device with FSDP, of one rank too.
+    sharded: dict[str, object] = {}
+    if s.sharding != "zero3":
+        sharded = {"sharding": "zero3", "dp_replicate": 1, "dp_shard": s.data_parallel}
+    states = ["opt", "param", *away]
+    both = _changed(s, **sharded, offload=joined(states))
+    found["parameters and optimizer state in host memory"] = both
+    everything = _changed(s, **sharded, offload=joined([*states, "act"]))
+    found["states and activations in host memory"] = everything
+    return found
 
 
 AXES = {"tp": "TP degree", "pp": "pipeline stages", "cp": "CP degree"}

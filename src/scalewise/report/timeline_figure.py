@@ -37,7 +37,7 @@ LEGEND = (
     ("backward", "backward"),
     ("weights", "wgrad"),
     ("data", "data parallel"),
-    ("tensor", "tensor, context parallel"),
+    ("tensor", "tensor, context, expert parallel"),
     ("pipeline", "P2P send/recv"),
     ("other", "head, optimizer"),
     ("wait", "waits, launches"),
@@ -205,18 +205,17 @@ def _memory(line: Timeline, window: tuple[float, float]) -> Panel:
 
 
 def merged(bars: Iterable[Bar], span: float) -> list[Bar]:
-    """Join bars that are too thin to see with their neighbors."""
+    """Join bars that are too thin to see with their neighbors; busy time stays as long as it is."""
     least = THINNEST * span
     found: list[Bar] = []
     for bar in bars:
         if found:
-            last = found[-1]
-            thin = bar.end - last.start < least or (
-                bar.color == last.color
-                and bar.end - bar.start < least
-                and bar.start - last.end < least
-            )
-            if thin:
+            last, seconds = found[-1], bar.end - bar.start
+            if bar.end - last.start < least:
+                found[-1] = last._replace(end=min(last.end + seconds, bar.end))
+                continue
+            thin = bar.color == last.color and seconds < least
+            if thin and bar.start - last.end < min(seconds, least):
                 found[-1] = last._replace(end=max(bar.end, last.end))
                 continue
         found.append(bar)
@@ -325,6 +324,6 @@ _KEYS |= dict.fromkeys(("wait", "launch", "straggler", "overhead"), "wait")
 
 def _key(stream: str, kind: str) -> str:
     """Return the key of COLORS of an event."""
-    streams = {"pipeline": "pipeline", "tensor": "tensor", "context": "tensor"}
+    streams = {"pipeline": "pipeline", **dict.fromkeys(("tensor", "context", "expert"), "tensor")}
     streams |= dict.fromkeys(("data", "replica"), "data")
     return streams.get(stream) or _KEYS.get(kind, "other")

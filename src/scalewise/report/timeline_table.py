@@ -38,7 +38,7 @@ STYLES = {
 }  # fmt: skip
 WORDS = {
     "F": "forward", "B": "backward", "W": "wgrad", "d": "data parallel",
-    "t": "tensor or context parallel", "s": "P2P send/recv", "o": "LM head, optimizer",
+    "t": "tensor, context or expert parallel", "s": "P2P send/recv", "o": "LM head, optimizer",
     "-": "launches, overhead", ".": "idle",
 }  # fmt: skip
 MAX_ROWS = 16

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from scalewise.report.validate_table import headline_lines
+from scalewise.report.validate_table import expert_lines, headline_lines
 from scalewise.units import format_percent
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ WIDTH = 130
 
 def accuracy_markdown(result: Validation) -> str:
     """Return the paragraph and the tables."""
-    return f"{accuracy_paragraph(result)}\n\n{accuracy_tables(result)}"
+    parts = [accuracy_paragraph(result), accuracy_tables(result), expert_tables(result)]
+    return "\n\n".join(parts)
 
 
 def accuracy_paragraph(result: Validation) -> str:
@@ -92,6 +93,44 @@ def accuracy_tables(result: Validation) -> str:
         for head, summaries in (("family", result.by_family()), ("source", result.by_source()))
     ]
     return "\n\n".join([methods, "\n".join(lines), *parts])
+
+
+def expert_tables(result: Validation) -> str:
+    """Return the tables of runs of experts by accelerator, source and model, and other numbers."""
+    found = result.experts()
+    if found is None:
+        return "No run of experts."
+    lines = [
+        line
+        for label, text in expert_lines(found).items()
+        for line in textwrap.wrap(
+            f"- **{label}**: {text}", WIDTH, subsequent_indent="  ", break_on_hyphens=False
+        )
+    ]
+    parts = [
+        _table(
+            (
+                head, "runs", "median", "p90", "bias", "left out", "left out p90", "in interval",
+            ),
+            [
+                (
+                    name,
+                    f"{each.count:,}",
+                    _percent(each.median_error),
+                    _percent(each.p90_error, decimals=0),
+                    _percent(each.bias, sign=True),
+                    _percent(each.left_out_error),
+                    _percent(each.left_out_p90, decimals=0),
+                    _percent(each.left_out_coverage, decimals=0),
+                )
+                for name, each in summaries.items()
+            ],
+        )
+        for head, summaries in (
+            ("accelerator", found.groups), ("source", found.sources), ("model", found.models),
+        )
+    ]  # fmt: skip
+    return "\n\n".join([parts[0], "\n".join(lines), *parts[1:]])
 
 
 def _summaries(head: str, parts: Mapping[str, Summary], sizes: Mapping[str, Sequence[int]]) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from scalewise.evidence.accuracy import Accuracy, Series
+    from scalewise.evidence.expert_accuracy import ExpertAccuracy
     from scalewise.evidence.validate import Summary, Validation
 
 WORST = 5
@@ -65,6 +66,23 @@ def print_validation(
         if parts:
             console.print()
             _print_summaries(head, parts, console)
+    experts = result.experts()
+    if experts is not None:
+        console.print()
+        put(console, f"Mixtures of experts: {experts.complete:,} complete runs", style="bold")
+        if experts.groups:
+            console.print()
+            _print_summaries("accelerator", experts.groups, console)
+        console.print()
+        unseen = "; ".join(
+            f"{name} median {format_percent(each.left_out_error)}, 90th percentile "
+            f"{format_percent(each.left_out_p90 or 0.0, decimals=0)}"
+            for name, each in experts.groups.items()
+            if each.left_out_error is not None
+        )
+        for label, line in (expert_lines(experts) | {"Source left out": unseen}).items():
+            if line:
+                say(console, label, line)
     console.print()
     text = (
         "median, p90: absolute error; bias: median signed error; left out: median error with the "
@@ -156,6 +174,26 @@ def headline_lines(found: Accuracy) -> dict[str, str]:
         lines[f"Regret up to {UP_TO} GPUs"] = ", ".join(
             f"{format_percent(each.mean)} in {each.sweeps} sweep{'s' * (each.sweeps > 1)} of {name}"
             for name, each in found.regret.items()
+        )
+    return lines
+
+
+def expert_lines(found: ExpertAccuracy) -> dict[str, str]:
+    """Return the numbers of runs of experts that are in no table, by label."""
+    text = f"{found.predicted:,} of {found.complete:,} complete runs"
+    if found.refused:
+        text += ", not " + ", ".join(f"{n} ({reason})" for reason, n in found.refused.items())
+    if found.infeasible:
+        text += f"; {found.infeasible} of them called infeasible"
+    lines = {"Predicted": text}
+    if found.pairs.count:
+        lines["Order of layouts"] = (
+            f"right in {found.pairs.ordered} of {found.pairs.count} pairs of GPU runs of one "
+            "model, accelerator, precision and size that are more than 5% apart"
+        )
+    if found.too_large:
+        lines["Memory"] = "predicted above that of the GPU, though they ran: " + "; ".join(
+            f"{name} ({ratio:.2f} of it)" for name, ratio in found.too_large.items()
         )
     return lines
 

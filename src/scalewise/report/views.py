@@ -132,6 +132,19 @@ def _curves(curves: Any) -> View:
     )
 
 
+def _sweep(sweep: Any) -> View:
+    from scalewise.report import over_files as files
+    from scalewise.report.over_figure import over_figure
+    from scalewise.report.over_words import axis_words, best_lines
+
+    return View(
+        line=lambda: " ".join([f"over {axis_words(sweep)}.", *best_lines(sweep)]),
+        rows=lambda: files.over_rows(sweep),
+        columns=files.COLUMNS,
+        figure=lambda: over_figure(sweep),
+    )
+
+
 def _sensitivities(found: Any) -> View:
     from scalewise.report import sensitivity_figure as files
     from scalewise.report.sensitivity_table import lead
@@ -141,6 +154,18 @@ def _sensitivities(found: Any) -> View:
         rows=lambda: files.sensitivity_rows(found),
         columns=files.COLUMNS,
         figure=lambda: files.sensitivity_figure(found),
+    )
+
+
+def _diagnosis(found: Any) -> View:
+    from scalewise.report import diagnose_figure as files
+    from scalewise.report.diagnose_table import lead
+
+    return View(
+        line=lambda: lead(found),
+        rows=lambda: files.diagnose_rows(found),
+        columns=files.COLUMNS,
+        figure=lambda: files.diagnose_figure(found),
     )
 
 
@@ -194,10 +219,12 @@ def _trace(summary: Any) -> View:
 
 _VIEWS: dict[str, Callable[[Any], View]] = {
     "Curves": _curves,
+    "Diagnosis": _diagnosis,
     "Estimate": _estimate,
     "Estimates": _estimates,
     "Search": _search,
     "Sensitivities": _sensitivities,
+    "Sweep": _sweep,
     "Timeline": _timeline,
     "TraceSummary": _trace,
     "Validation": _validation,

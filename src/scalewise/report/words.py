@@ -171,7 +171,12 @@ def rate_words(e: Estimate) -> str:
     """Print the throughput with its interval: "9,490 tok/s/GPU [8,120-10,600]"."""
     word = device_word(e.cluster.accelerator.kind)
     rate = grouped(e.tokens_per_second_per_accelerator)
-    return f"{rate} tok/s/{word} {interval(e.low, e.high)}"
+    return f"{rate} {useful_word(e)}tok/s/{word} {interval(e.low, e.high)}"
+
+
+def useful_word(e: Estimate) -> str:
+    """Return "useful " where padding is computed that does not count; else nothing."""
+    return "useful " if e.workload.useful_fraction < 1.0 else ""
 
 
 def memory_words(e: Estimate) -> str:
@@ -203,14 +208,15 @@ def headline(e: Estimate) -> list[Fact]:
         Fact(
             "step time",
             format_seconds(e.step_seconds),
-            f"{format_count(work.tokens_per_step)} tokens: {work.global_batch:,} x "
-            f"{work.seq_len:,}, grad accum {e.num_microbatches:,}",
+            f"{format_count(work.tokens_per_step)} {useful_word(e)}tokens: {work.global_batch:,} x "
+            f"{work.seq_len:,}{_documents(e)}, grad accum {e.num_microbatches:,}",
         ),
         Fact(
             "MFU",
             f"{format_percent(e.mfu)} ({e.convention})",
             f"{grouped(e.tflops)} of {grouped(e.peak_flops / TERA)} TFLOP/s per {word}{hfu}",
         ),
+        *_tuning(e),
         *_communication(e),
         Fact(
             "peak memory",
@@ -218,8 +224,18 @@ def headline(e: Estimate) -> list[Fact]:
             f"{interval(e.memory_low / GIB, e.memory_high / GIB)}",
             _fit(e),
         ),
+        *_host_memory(e),
     ]
     return [*facts, _power(e, word), _cost(e, word), *_whole_run(e)]
+
+
+def _documents(e: Estimate) -> str:
+    """Return how sequences are filled with documents; empty where lengths are not given."""
+    work = e.workload
+    if work.lengths is None:
+        return ""
+    share = format_percent(work.useful_fraction, decimals=0)
+    return f" {work.batching}" + (f" ({share})" if work.useful_fraction < 0.995 else "")
 
 
 def footnote(e: Estimate) -> str:
@@ -235,6 +251,17 @@ def _total(e: Estimate) -> str:
         if other.step_seconds < e.step_seconds
     )
     return f"{format_count(e.tokens_per_second)} tok/s total{ends}"
+
+
+def _tuning(e: Estimate) -> list[Fact]:
+    """Return the trained parameters; empty where all are trained."""
+    tuning = e.workload.tuned
+    if not tuning.frozen:
+        return []
+    count, whole = e.trained_parameters, e.model.parameters
+    stored = "4 bits (NF4)" if tuning.quantized else "16 bits"
+    frozen = f"{percent(count / whole)} of {format_count(whole)}, which are frozen in {stored}"
+    return [Fact("trained", f"{format_count(count)} parameters", frozen)]
 
 
 def _communication(e: Estimate) -> list[Fact]:
@@ -258,6 +285,15 @@ def _fit(e: Estimate) -> str:
     if e.fit < STATED_FIT:
         return f"of {capacity} (chance to fit {chance(e.fit)})"
     return f"fits in {capacity}" + ("" if e.fit > 0.99 else f" with {chance(e.fit)} chance")
+
+
+def _host_memory(e: Estimate) -> list[Fact]:
+    """Return the memory of a host that offload takes; empty without."""
+    if not e.host_memory_bytes:
+        return []
+    has = e.host_memory_capacity
+    size = "unknown size" if has is None else f"{grouped(has / GIB)} GiB"
+    return [Fact("host memory", f"{grouped(e.host_memory_bytes / GIB)} GiB", f"of {size} per host")]
 
 
 def _power(e: Estimate, word: str) -> Fact:
