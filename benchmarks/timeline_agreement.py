@@ -5,7 +5,8 @@
 Models, clusters, software stacks, batches and strategies are drawn at random. `estimate` gives the
 analytical step, `timeline` the simulated one. Printed: the relative difference of the step time,
 and the difference of the exposed communication as a fraction of the step, by median, 90th and 99th
-percentile, for all and by technique, then the worst cases with their terms.
+percentile, for all, for dense models and those with experts, and by technique, then the worst cases
+with their terms.
 
 The sample is of what runs in practice. Left out, because no framework has it or because the
 analytical model does not claim it: pipeline schedules that the software stack lacks, interleaving
@@ -21,6 +22,7 @@ import random
 import time
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 import scalewise as sw
@@ -28,7 +30,7 @@ from scalewise.catalog import names
 from scalewise.errors import InputError
 from scalewise.explore.space import divisors
 from scalewise.simulation.simulate import Simulation, simulate_step
-from scalewise.stack import load_stack
+from scalewise.stack import Stack, load_stack
 from scalewise.step.estimate import estimate
 from scalewise.step.feasibility import REASONS
 from scalewise.step.result import Estimate
@@ -38,6 +40,7 @@ from scalewise.workload import Workload
 MODELS = (
     "gpt3-175b", "llama-2-7b", "llama-2-13b", "llama-2-70b", "llama-3.1-405b", "llama-3.1-8b",
 )  # fmt: skip
+EXPERTS = ("mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v2-lite", "deepseek-v3-mtp", "gpt-oss-120b")
 CLUSTERS = ("dgx-h100", "dgx-a100", "gb200-nvl72", "gcp-tpu-v5p", "dgx-b200", "aws-p5", "frontier")
 SIZES = (1, 8, 32, 64, 256, 512, 1024, 4096)
 SEQUENCES = (2048, 4096, 8192, 32768)
@@ -65,15 +68,16 @@ class Case:
 
 
 def draw(
-    rng: random.Random, *, any_schedule: bool = False
-) -> tuple[sw.Model, sw.Cluster, Workload, Strategy, str] | None:
+    rng: random.Random, *, any_schedule: bool = False, models: tuple[str, ...] = MODELS
+) -> tuple[sw.Model, sw.Cluster, Workload, Strategy, Stack] | None:
     """Draw a step; None where the pieces do not fit together.
 
     Args:
         rng: Source of all choices.
+        models: Among which.
         any_schedule: Draw pipeline schedules that the software stack does not have, too.
     """
-    model = sw.load_model(rng.choice(MODELS))
+    model = sw.load_model(rng.choice(models))
     cluster = sw.load_cluster(rng.choice(CLUSTERS), rng.choice(SIZES))
     kind, count = cluster.accelerator.kind, cluster.accelerators
     stack = load_stack(
@@ -102,30 +106,54 @@ def draw(
     schedule = rng.choice(schedules) if pp > 1 and schedules else "1f1b"
     chunks = rng.choice(able) if schedule == "interleaved" else 1
     workload = Workload(seq_len=seq_len, global_batch=ranks * micro * steps)
+    experts: dict[str, object] = {}
+    if (moe := model.moe) is not None:
+        whole = tp * cp * shards
+        ep = rng.choice([d for d in divisors(whole) if moe.experts % d == 0])
+        etp = rng.choice([1, 1, *(d for d in divisors(whole // ep) if moe.ffn % d == 0 and d <= 8)])
+        modules = rng.choice(("", "", "norm", "latent+activation", "mlp"))
+        experts = {"ep": ep, "etp": etp, "overlap_ep": rng.random() < 0.9}
+        experts["recompute_modules"] = modules
+        stack = msgspec.structs.replace(
+            stack,
+            dispatcher=rng.choice(("nccl", "deepep", "hybridep")),
+            cuda_graphs=rng.choice(("none", "attention", "full")),
+            overlaps_all_to_all=rng.random() < 0.5,
+        )
     try:
         strategy = Strategy(
             dp_replicate=ranks // shards, dp_shard=shards, sharding=sharding, tp=tp, cp=cp, pp=pp,
             virtual_stages=chunks, schedule=schedule, micro_batch=micro,
-            sequence_parallel=rng.random() < 0.8, reshard_after_forward=rng.random() < 0.7,
+            sequence_parallel=bool(experts) or rng.random() < 0.8,
+            reshard_after_forward=rng.random() < 0.7,
             prefetch=rng.choice((0, 1, 1, 1, 1, 2)), overlap_dp=rng.random() < 0.9,
             overlap_tp=rng.random() < 0.9, overlap_pp=rng.random() < 0.9,
             recompute=rng.choice(("none", "selective", "full")),
-            cp_method=rng.choice(("ring", "allgather")),
+            cp_method=rng.choice(("ring", "allgather")), **experts,
         )  # fmt: skip
     except InputError:
         return None
-    return model, cluster, workload, strategy, stack.name
+    return model, cluster, workload, strategy, stack
 
 
-def collect(count: int, seed: int, *, any_schedule: bool = False) -> list[Case]:
-    """Estimate and simulate this many random steps."""
+def collect(
+    count: int,
+    seed: int,
+    *,
+    any_schedule: bool = False,
+    models: tuple[str, ...] = MODELS,
+    tunings: tuple[str, ...] = (),
+) -> list[Case]:
+    """Estimate and simulate this many random steps; of full training, or of some tunings."""
     rng = random.Random(seed)
     found: list[Case] = []
     while len(found) < count:
-        drawn = draw(rng, any_schedule=any_schedule)
+        drawn = draw(rng, any_schedule=any_schedule, models=models)
         if drawn is None:
             continue
         model, cluster, workload, strategy, stack = drawn
+        if tunings:
+            workload = msgspec.structs.replace(workload, tuning=rng.choice(tunings))
         if model.layers * strategy.microbatches_of(workload) > MAX_BLOCKS:
             continue
         try:
@@ -161,6 +189,9 @@ def report(cases: list[Case], worst: int) -> None:
     )
     plans = [case.estimate.strategy for case in cases]
     line("all", [True] * len(cases))
+    line("dense", [case.estimate.model.moe is None for case in cases])
+    line("experts", [case.estimate.model.moe is not None for case in cases])
+    line("all-to-all", [s.ep > 1 for s in plans])
     line("no zero bubble", [s.pp == 1 or not s.schedule.startswith("zb") for s in plans])
     line("no pipeline", [s.pp == 1 for s in plans])
     line("fits in memory", [case.estimate.feasible for case in cases])
@@ -193,12 +224,14 @@ def main() -> None:
     """Draw, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--strategies", type=int, default=3000)
+    parser.add_argument("--experts", type=int, default=1000, help="strategies with experts, too")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--worst", type=int, default=8)
     parser.add_argument("--wide", type=int, default=0, help="strategies with any schedule, too")
     options = parser.parse_args()
     start = time.perf_counter()
     cases = collect(options.strategies, options.seed)
+    cases += collect(options.experts, options.seed, models=EXPERTS)
     print(f"{len(cases):,} strategies in {time.perf_counter() - start:.0f} s")
     report(cases, options.worst)
     if options.wide:

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING
 
 from scalewise.evidence.runs import read_runs
 from scalewise.evidence.validate import validate
-from scalewise.report.validate_markdown import accuracy_paragraph, accuracy_tables
+from scalewise.report.validate_markdown import (
+    accuracy_paragraph,
+    accuracy_tables,
+    expert_tables,
+)
 
 if TYPE_CHECKING:
     from scalewise.evidence.validate import Validation
@@ -29,9 +33,13 @@ def with_paragraph(readme: str, result: Validation) -> str:
 
 
 def with_tables(page: str, result: Validation) -> str:
-    """Return the page with the tables of now between its two marks."""
-    text = f"<!-- validate -->\n\n{accuracy_tables(result)}\n\n<!-- end -->"
-    return re.sub(r"<!-- validate -->.*?<!-- end -->", lambda _: text, page, flags=re.S)
+    """Return the page with the tables of now, dense and of experts, between their marks."""
+    for mark, tables in (("validate", accuracy_tables), ("experts", expert_tables)):
+        text = f"<!-- {mark} -->\n\n{tables(result)}\n\n<!-- end -->"
+        page = re.sub(
+            rf"<!-- {mark} -->.*?<!-- end -->", lambda _, text=text: text, page, flags=re.S
+        )
+    return page
 
 
 if __name__ == "__main__":

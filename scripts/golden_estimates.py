@@ -1,7 +1,8 @@
 """Golden estimates: random questions with every number of their answers.
 
     python scripts/golden_estimates.py                 # answer the questions of the table anew
-    python scripts/golden_estimates.py --draw 2000     # draw new questions first
+    python scripts/golden_estimates.py --draw 2000     # draw new questions about dense models first
+    python scripts/golden_estimates.py --experts 400   # the same for models with experts
 
 Take a table before a change that must not change numbers, such as a rebuild or a vectorization,
 and commit it alone: `tests/step/test_step_golden.py` then compares every number with it. After a
@@ -23,6 +24,7 @@ from scalewise.catalog import load_cluster, names
 from scalewise.cluster import Cluster
 from scalewise.errors import ScalewiseError
 from scalewise.model import Model, load_model
+from scalewise.recompute import MODULES
 from scalewise.stack import Stack, load_stack
 from scalewise.step.estimate import estimate
 from scalewise.step.result import Estimate
@@ -32,7 +34,7 @@ from scalewise.workload import Workload
 TABLE = Path(__file__).resolve().parent.parent / "tests" / "data" / "golden_estimates.csv.gz"
 QUESTION = (
     "model", "cluster", "gpus", "strategy", "seq_len", "batch", "precision", "stack", "algorithm",
-    "protocol", "power_cap",
+    "protocol", "power_cap", "imbalance", "capacity",
 )  # fmt: skip
 """Columns that are inputs; all others are numbers of the answer."""
 SEED = 20261118
@@ -69,6 +71,8 @@ def ask(row: Row) -> Estimate:
             seq_len=int(row["seq_len"]),
             global_batch=int(row["batch"]),
             precision=row["precision"],
+            imbalance=float(row.get("imbalance") or 1.0),
+            capacity=float(row["capacity"]) if row.get("capacity") else None,
         ),
         parse_strategy(row["strategy"]),
         stack=_stack(row["stack"]),
@@ -97,11 +101,13 @@ def answer(e: Estimate) -> dict[str, float | None]:
 def difference(column: str, value: float | None, row: Row) -> float:
     """Return the relative difference of a number from its row; infinite if only one is known.
 
-    Terms and communication below a thousandth of the step are relative to that.
+    A column that the table does not have yet was zero. Terms and communication below a thousandth
+    of the step are relative to that.
     """
-    if value is None or not row[column]:
-        return 0.0 if value is None and not row[column] else math.inf
-    before = float(row[column])
+    known = row.get(column, "0.0")
+    if value is None or not known:
+        return 0.0 if value is None and not known else math.inf
+    before = float(known)
     floor = 1e-3 * float(row["step_seconds"]) if column.startswith(("term.", "comm.")) else 0.0
     return abs(value - before) / (max(abs(before), floor) or 1.0)
 
@@ -123,15 +129,21 @@ def answered(question: Row) -> Row:
     """Return the row of a question: its inputs, then today's numbers, exact to the last bit."""
     numbers = answer(ask(question))
     spelled = {name: "" if v is None else repr(float(v)) for name, v in numbers.items()}
-    return {name: question[name] for name in QUESTION} | spelled
+    return {name: question.get(name, "") for name in QUESTION} | spelled
 
 
-def draw(number: int, seed: int = SEED) -> list[Row]:
-    """Return random questions that the cost model covers, whether they fit into memory or not."""
+def draw(number: int, seed: int = SEED, *, experts: bool = False) -> list[Row]:
+    """Return random questions that the cost model covers, whether they fit into memory or not.
+
+    Args:
+        number: How many.
+        seed: Of the draw.
+        experts: Whether about models with experts, or about dense ones.
+    """
     rng = random.Random(seed)
     found: list[Row] = []
     models = [_model(name) for name in names("models")]
-    models = [model for model in models if model.moe is None and model.mla is None]
+    models = [model for model in models if has_experts(model) == experts]
     while len(found) < number:
         try:
             question = _draw_question(rng, rng.choice(models))
@@ -141,6 +153,11 @@ def draw(number: int, seed: int = SEED) -> list[Row]:
             continue
         found.append(question)
     return found
+
+
+def has_experts(model: Model) -> bool:
+    """Whether a model has experts or latent attention."""
+    return model.moe is not None or model.mla is not None
 
 
 def _draw_question(rng: random.Random, model: Model) -> Row:
@@ -166,6 +183,8 @@ def _draw_question(rng: random.Random, model: Model) -> Row:
         "algorithm": rng.choice(("auto",) * 4 + ("ring", "tree", "pat", "hierarchical")),
         "protocol": rng.choice(("auto",) * 4 + ("ll", "ll128", "simple")),
         "power_cap": cap,
+        "imbalance": rng.choice(("", "", "1.25", "2.0")) if has_experts(model) else "",
+        "capacity": rng.choice(("", "", "", "1.0", "1.5")) if has_experts(model) else "",
     }
 
 
@@ -189,6 +208,7 @@ def _draw_strategy(rng: random.Random, model: Model, gpus: int, seq_len: int) ->
     schedules = [each for each in SCHEDULES if each != "interleaved" or chunks > 1]
     return Strategy(
         **mesh,
+        **_draw_experts(rng, model, mesh),
         sharding=sharding,
         virtual_stages=chunks,
         schedule=rng.choice(schedules) if pp > 1 else "1f1b",
@@ -198,11 +218,31 @@ def _draw_strategy(rng: random.Random, model: Model, gpus: int, seq_len: int) ->
         reduce_precision=rng.choice((None, None, "bf16", "fp32")),
         prefetch=rng.choice((0, 1, 1, 1, 2)),
         reshard_after_forward=rng.random() < 0.7,
-        sequence_parallel=rng.random() < 0.8,
+        sequence_parallel=has_experts(model) or rng.random() < 0.8,
         overlap_dp=rng.random() < 0.85,
         overlap_tp=rng.random() < 0.85,
         overlap_pp=rng.random() < 0.85,
     )
+
+
+def _draw_experts(rng: random.Random, model: Model, mesh: dict[str, int]) -> dict[str, object]:
+    """Degrees of expert parallelism that divide the ranks of a stage, and modules to recompute."""
+    if not has_experts(model):
+        return {}
+    again = [each for each in MODULES if rng.random() < 0.15]
+    found: dict[str, object] = {"recompute_modules": "+".join(again)}
+    if (moe := model.moe) is not None:
+        inside = mesh["tp"] * mesh["cp"] * mesh.get("dp_shard", 1)
+        stage = inside * mesh["dp_replicate"] if rng.random() < 0.3 else inside
+        ep = rng.choice(_divisors(math.gcd(moe.experts, stage)))
+        etp = rng.choice([1, 1, *_divisors(math.gcd(moe.ffn, stage // ep))])
+        found |= {"ep": ep, "etp": etp, "overlap_ep": rng.random() < 0.85}
+    return found
+
+
+def _divisors(number: int) -> list[int]:
+    """Everything that divides it."""
+    return [each for each in range(1, number + 1) if number % each == 0]
 
 
 def _prime_factors(number: int) -> list[int]:
@@ -220,21 +260,33 @@ def main() -> None:
     """Write the table, and print which columns moved."""
     parser = argparse.ArgumentParser(description="Take a table of golden estimates.")
     parser.add_argument(
-        "--draw", type=int, metavar="N", help="Number of new questions; default: keep the present."
+        "--draw", type=int, metavar="N", help="New questions, dense models; default: the present."
     )
-    parser.add_argument("--seed", type=int, default=SEED, help="Random seed for --draw.")
+    parser.add_argument(
+        "--experts", type=int, metavar="N", help="The same for models with experts."
+    )
+    parser.add_argument("--seed", type=int, default=SEED, help="Random seed of new questions.")
     parser.add_argument("-o", "--output", type=Path, default=TABLE, help="Table to write.")
     options = parser.parse_args()
-    before = draw(options.draw, options.seed) if options.draw else read()
+    before = read() if options.draw is None or options.experts is None else []
+    dense, sparse = (
+        [row for row in before if has_experts(_model(row["model"])) == kind]
+        for kind in (False, True)
+    )
+    if options.draw is not None:
+        dense = draw(options.draw, options.seed)
+    if options.experts is not None:
+        sparse = draw(options.experts, options.seed, experts=True)
+    before = dense + sparse
     after = [answered(row) for row in before]
     write(after, options.output)
     print(f"{options.output}: {len(after):,} estimates")
-    if options.draw:
-        return
+    # New questions have no numbers yet.
+    known = [(old, new) for old, new in zip(before, after, strict=True) if "step_seconds" in old]
     for column in [name for name in after[0] if name not in QUESTION]:
         moved = [
             difference(column, float(new[column]) if new[column] else None, old)
-            for old, new in zip(before, after, strict=True)
+            for old, new in known
         ]
         count = sum(each > 1e-12 for each in moved)
         if count:

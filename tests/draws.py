@@ -8,6 +8,8 @@ Every strategy of a point multiplies out to its cluster and divides its batch, s
 afterwards is the model's fault and not the input's.
 """
 
+import dataclasses
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,7 +18,10 @@ from hypothesis import strategies as st
 
 from scalewise.catalog import load_cluster
 from scalewise.cluster import Cluster
-from scalewise.model import Model
+from scalewise.experts import DISPATCHERS
+from scalewise.model import Mla, Model, Moe
+from scalewise.precision import PRECISIONS, RECIPES
+from scalewise.recompute import MODULES
 from scalewise.stack import USUAL, Stack, load_stack
 from scalewise.step.estimate import estimate
 from scalewise.strategy import SCHEDULES, Strategy
@@ -75,9 +80,47 @@ def recomputes():
     return st.sampled_from(kinds)
 
 
+def offloads(sharding):
+    """Mostly nothing; parameters only where they are sharded."""
+    kinds = ["", "", "", "opt", "act", "opt+act", "opt+nvme", "opt+act+nvme"]
+    if sharding == "zero3":
+        kinds += ["opt+param", "opt+param+act", "opt+param+nvme"]
+    return st.sampled_from(kinds)
+
+
 @st.composite
-def models(draw):
-    """Draw a dense model of any plausible or implausible shape."""
+def mixtures(draw, layers):
+    """Draw experts of any plausible or implausible shape."""
+    experts = draw(st.sampled_from((2, 3, 8, 60, 64, 256)))
+    shared = draw(st.sampled_from((0, 0, 1, 2)))
+    return Moe(
+        experts=experts,
+        experts_per_token=draw(st.integers(1, min(experts, 8))),
+        ffn=draw(st.sampled_from((64, 512, 768, 1408, 2048, 14336))),
+        layers=draw(st.integers(1, layers)),
+        dense=draw(st.sampled_from(("first", "alternating"))),
+        shared_experts=shared,
+        shared_ffn=draw(st.sampled_from((128, 2048))) if shared else 0,
+        bias=draw(st.booleans()),
+    )
+
+
+def latents():
+    """Latent attention as DeepSeek-V3 has it, and without a latent of queries."""
+    return st.builds(
+        Mla,
+        query_rank=st.sampled_from((0, 512, 1536)),
+        kv_rank=st.sampled_from((64, 512)),
+        nope_dim=st.sampled_from((32, 128)),
+        rope_dim=st.sampled_from((16, 64)),
+        value_dim=st.sampled_from((32, 128)),
+    )
+
+
+@st.composite
+def models(draw, kinds=("dense", "dense", "experts")):
+    """Draw a model of any plausible or implausible shape, dense or with experts."""
+    kind = draw(st.sampled_from(kinds))
     heads = draw(st.sampled_from((1, 2, 4, 8, 12, 25, 32, 40, 64, 128)))
     head_dim = draw(st.sampled_from((16, 64, 128, 256)))
     window = draw(st.sampled_from((None, None, 128, 4096)))
@@ -96,6 +139,9 @@ def models(draw):
         norm=draw(st.sampled_from(("rms", "layer"))),
         window=window,
         windowed_layers=0 if window is None else draw(st.integers(1, layers)),
+        moe=draw(mixtures(layers)) if kind == "experts" else None,
+        mla=draw(st.one_of(st.none(), latents())) if kind == "experts" else None,
+        mtp_layers=draw(st.sampled_from((0, 0, 1))) if kind == "experts" else 0,
     )
 
 
@@ -171,7 +217,12 @@ def stacks(draw, kind):
         keeps_quantized=draw(st.booleans()),
         reduce_every_micro_step=draw(st.booleans()),
         keeps_sp_all_gather=draw(st.booleans()),
+        composed_kernels=draw(st.booleans()),
         partition=draw(st.sampled_from(("even", "flops"))),
+        dispatcher=draw(st.sampled_from(DISPATCHERS)),
+        cuda_graphs=draw(st.sampled_from(("none", "router", "attention", "full"))),
+        overlaps_all_to_all=draw(st.booleans()),
+        fused_experts=draw(st.booleans()),
     )
 
 
@@ -203,7 +254,7 @@ def meshes(draw, model, seq_len, accelerators):
 
 
 @st.composite
-def strategies(draw, model, workload, accelerators, precisions=("bf16",)):
+def strategies(draw, model, workload, accelerators, precisions=("bf16",), *, offload=False):
     """Draw a strategy that multiplies out to the accelerators and divides the batch."""
     fields = draw(meshes(model, workload.seq_len, accelerators))
     sharding = draw(st.sampled_from(("ddp", "zero1", "zero2", "zero3", "zero3")))
@@ -220,6 +271,8 @@ def strategies(draw, model, workload, accelerators, precisions=("bf16",)):
     if pp > 1 and 2 * pp > model.layers:
         schedules.remove("zbv")
     share = workload.global_batch // (fields["dp_replicate"] * fields["dp_shard"])
+    precision = draw(st.sampled_from((None, *precisions)))
+    gathers = precision is not None and RECIPES[precision].gathers
     fields |= {
         "sharding": sharding,
         "virtual_stages": chunks,
@@ -227,16 +280,48 @@ def strategies(draw, model, workload, accelerators, precisions=("bf16",)):
         "micro_batch": draw(st.sampled_from([d for d in (1, 2, 3, 4, 8) if share % d == 0])),
         "recompute": draw(recomputes()),
         "cp_method": draw(st.sampled_from(("ring", "allgather"))),
-        "precision": draw(st.sampled_from((None, *precisions))),
+        "precision": precision,
+        "attention_precision": draw(st.sampled_from((None, *precisions[1:2]))),
+        "gather_precision": draw(st.sampled_from((None, "fp8"))) if gathers else None,
         "reduce_precision": draw(st.sampled_from((None, "bf16", "fp32"))),
         "prefetch": draw(st.sampled_from((0, 1, 1, 2))),
+        "offload": draw(offloads(sharding)) if offload else "",
         **draw(_switches()),
     }
+    tokens = fields["micro_batch"] * workload.seq_len // fields["cp"]
+    if model.dense_layers and tokens >= 8:
+        fields["mlp_tiles"] = draw(st.sampled_from((1, 1, 1, 2, 8)))
+    if model.moe is not None or model.mla is not None:
+        fields |= draw(_experts(model, fields))
     if pp > 1 and draw(st.booleans()) and model.layers > pp:
         fields[draw(st.sampled_from(("first_stage_layers", "last_stage_layers")))] = draw(
             st.integers(1, model.layers - pp + 1)
         )
     return Strategy(**fields)
+
+
+def divisors(number):
+    """Everything that divides it, smallest first."""
+    return [each for each in range(1, number + 1) if number % each == 0]
+
+
+@st.composite
+def _experts(draw, model, fields):
+    """Degrees of expert parallelism that divide the ranks of a stage, and modules to recompute."""
+    again = draw(st.integers(0, 15))
+    modules = [module for bit, module in enumerate(MODULES) if again >> bit & 1]
+    found = {
+        "recompute_modules": "+".join(modules) if draw(st.booleans()) else "",
+        "sequence_parallel": True,
+        "overlap_ep": draw(st.booleans()),
+    }
+    if (moe := model.moe) is not None:
+        inside = fields["tp"] * fields["cp"] * fields["dp_shard"]
+        ranks = draw(st.sampled_from((inside, inside * fields["dp_replicate"])))
+        found["ep"] = draw(st.sampled_from(divisors(math.gcd(moe.experts, ranks))))
+        slices = divisors(math.gcd(moe.ffn, ranks // found["ep"]))
+        found["etp"] = draw(st.sampled_from([1, *slices]))
+    return found
 
 
 def _switches():
@@ -248,15 +333,30 @@ def _switches():
 
 
 @st.composite
-def points(draw, maximum=6, minimum=1):
-    """Draw a whole point: `minimum` to `maximum` strategies of one model, cluster and workload."""
-    model, cluster = draw(models()), draw(clusters())
+def points(draw, maximum=6, minimum=1, kinds=("dense", "dense", "experts"), *, offload=False):
+    """Draw a whole point: `minimum` to `maximum` strategies of one model, cluster and workload.
+
+    With offload some of them keep states or activations off the device.
+    """
+    model, cluster = draw(models(kinds)), draw(clusters())
+    routing = {}
+    if model.moe is not None:
+        routing = {
+            "imbalance": draw(st.sampled_from((1.0, 1.0, 1.3, 4.0))),
+            "capacity": draw(st.sampled_from((None, None, 0.5, 1.0, 1.5))),
+        }
+    if draw(st.sampled_from((False, False, True))):
+        routing["lengths"] = draw(st.sampled_from(("1", "600", "100..3000")))
+        # Bucketed batches exclude context parallelism.
+        routing["batching"] = draw(st.sampled_from(("packed", "padded")))
     workload = Workload(
         seq_len=draw(st.sampled_from((1, 60, 512, 2048, 4096, 131072))),
         global_batch=cluster.accelerators * draw(st.sampled_from((1, 2, 6, 16))),
+        **routing,
     )
-    precisions = ("bf16", "fp8") if "fp8" in cluster.accelerator.peak_flops else ("bf16",)
-    drawn = strategies(model, workload, cluster.accelerators, precisions)
+    eight = ("fp8", "fp8row", "fp8block") if "fp8" in cluster.accelerator.peak_flops else ()
+    precisions = ("bf16", *eight)
+    drawn = strategies(model, workload, cluster.accelerators, precisions, offload=offload)
     return Point(
         model=model,
         cluster=cluster,
@@ -274,6 +374,7 @@ def any_strategy(draw):
     pp = draw(st.one_of(st.just(1), degrees))
     chunks = draw(st.integers(1, 16)) if pp > 1 else 1
     count = st.one_of(st.none(), st.integers(1, 10_000))
+    switches = draw(_switches())
     return Strategy(
         dp_replicate=draw(degrees),
         dp_shard=1 if sharding == "ddp" else draw(degrees),
@@ -289,15 +390,55 @@ def any_strategy(draw):
         first_stage_layers=draw(count),
         last_stage_layers=draw(count),
         ep=draw(degrees),
+        etp=draw(degrees),
         micro_batch=draw(degrees),
         num_microbatches=draw(count),
         recompute=draw(recomputes()),
-        precision=draw(st.sampled_from((None, "bf16", "fp16", "fp8", "mxfp8", "nvfp4"))),
+        precision=draw(st.sampled_from((None, *PRECISIONS))),
+        attention_precision=draw(st.sampled_from((None, "fp8"))),
+        gather_precision=draw(st.sampled_from((None, "fp8", *["int8"] * (sharding == "zero3")))),
+        **draw(_variants(sharding, frees=switches["reshard_after_forward"])),
+        recompute_modules=draw(st.sampled_from(("", "norm", "latent+activation", "norm+mlp"))),
+        mlp_tiles=draw(st.sampled_from((1, 2, 8, 100))),
+        offload=draw(offloads("zero3")),
+        overlap_ep=draw(st.booleans()),
         compiled=draw(st.sampled_from((None, True, False))),
-        reduce_precision=draw(st.sampled_from((None, "fp32", "bf16"))),
         prefetch=draw(st.integers(0, 64)),
-        **draw(_switches()),
+        **switches,
     )
+
+
+@st.composite
+def _variants(draw, sharding, *, frees):
+    """Variants that go with a sharding, of any size."""
+    count = st.one_of(st.none(), st.integers(2, 10_000))
+    found = {
+        "reduce_each": draw(st.sampled_from((None, True, False))),
+        "reduce_precision": draw(st.sampled_from((None, "bf16", "fp32"))),
+    }
+    if sharding != "zero3":
+        return found | {"bucket_mb": draw(count)}
+    return found | {
+        "reduce_precision": draw(st.sampled_from((None, "bf16", "fp32", "int4"))),
+        "backward_shard": draw(count) if frees else None,
+        "replica_sync": draw(st.sampled_from((None, "once"))),
+        "hierarchical_gather": draw(st.booleans()),
+    }
+
+
+@st.composite
+def tuned_points(draw, words=None, **options):
+    """Draw a point whose model is frozen; experts have adapters on attention alone."""
+    point = draw(points(**options))
+    model = msgspec.structs.replace(point.model, mla=None, mtp_layers=0)
+    kinds = ("lora0", "lora8-qv", "lora16-attn") if model.moe else TUNINGS
+    word = draw(st.sampled_from(words or kinds))
+    workload = msgspec.structs.replace(point.workload, tuning=word)
+    return dataclasses.replace(point, model=model, workload=workload)
+
+
+TUNINGS = ("lora0", "lora4", "lora16", "lora64-attn", "lora8-qv", "qlora0", "qlora16", "qlora8-qv")
+"""Words for frozen dense models."""
 
 
 def wild():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from scalewise.measure.check import check_job
 from scalewise.measure.launch import LocalLauncher
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
-from scalewise.model import Model
+from scalewise.model import Model, Moe
 from scalewise.records.environment import Environment
 from scalewise.records.files import Record, read_records
 from scalewise.records.job import TrainJob, inputs_of
@@ -18,6 +18,10 @@ from scalewise.strategy import parse_strategy
 from waiting import PATIENCE
 
 SMALL = Model(name="small", layers=4, hidden=64, heads=4, kv_heads=2, ffn=128, vocab=256)
+MOE = Model(
+    name="moe", layers=4, hidden=64, heads=4, kv_heads=2, ffn=128, vocab=256,
+    moe=Moe(experts=8, experts_per_token=2, ffn=32, shared_experts=1, layers=3),
+)  # fmt: skip
 TIED = Model(name="tied", layers=4, hidden=64, heads=4, kv_heads=2, ffn=128, vocab=256, tied=True)
 
 
@@ -25,6 +29,16 @@ def model_file(folder):
     """Write a model of no size; its path, for a command line."""
     file = folder / "mine.toml"
     file.write_text("layers = 2\nhidden = 64\nheads = 4\nkv_heads = 2\nffn = 128\nvocab = 256\n")
+    return str(file)
+
+
+def moe_file(folder):
+    """Write a model with experts in the second of its two layers; its path."""
+    file = folder / "moe.toml"
+    file.write_text(
+        "layers = 2\nhidden = 64\nheads = 4\nkv_heads = 2\nffn = 128\nvocab = 256\n"
+        "[moe]\nexperts = 4\nexperts_per_token = 2\nffn = 64\nlayers = 1\n"
+    )
     return str(file)
 
 

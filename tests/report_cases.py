@@ -30,6 +30,16 @@ CASES = {
     "tpu": ("llama-2-7b", "gcp-tpu-v5p", "fsdp64-mb2-pf0", 4096, 128),
     "no overlap": ("llama-2-7b", "dgx-h100", "fsdp64-mb2-nodpoverlap-noreshard", 4096, 256),
     "old chip": ("gpt2", "v100", "ddp8-mb4-fp16", 1024, 64),
+    "eight bits": (
+        "llama-3-8b", "dgx-h100", "hsdp2x32-mb1-fp8block-fp8attn-gatherfp8", 8192, 64,
+    ),
+    "updated in eight bits": (
+        "llama-3-70b", "dgx-h100", "zero1x8-tp4-pp2-mb1-fp8-gatherfp8", 8192, 64,
+    ),
+    "experts in eight bits": (
+        "qwen3-30b-a3b", "dgx-h100", "fsdp64-ep8-mb1-fp8block-fp8attn-gatherfp8", 4096, 64,
+    ),
+    "rows of eight bits": ("llama-3-8b", "dgx-h100", "fsdp16-tp2-mb1-acfull-fp8row", 8192, 64),
     "gpipe": ("llama-2-13b", "dgx-h100", "zero1x2-pp4-gpipe-mb1", 4096, 16),
 }  # fmt: skip
 
@@ -86,6 +96,17 @@ def searched(model="llama-2-7b", cluster="dgx-h100", limits=None, **asked):
 def small_search():
     """A search with ties, a front and a map."""
     return searched(pareto=("time", "memory"), best_by_tp_pp=True, top=8)
+
+
+@cache
+def small_search_of_experts():
+    """A small search for a model with experts, with the best strategy by TP and PP."""
+    return search(
+        load_model("qwen3-30b-a3b"), load_cluster("dgx-h100", 16),
+        Workload(seq_len=4096, global_batch=64),
+        limits=Limits(tp=(1, 2), pp=(1, 2), ep=(4, 8), etp=(1,), recompute=("full",)),
+        stack="megatron", best_by_tp_pp=True,
+    )  # fmt: skip
 
 
 @cache

@@ -1,6 +1,7 @@
 """The catalog: every shipped file loads, names are found, wrong files are explained."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -53,9 +54,9 @@ def test_every_accelerator_loads(name):
     chip = load_accelerator(name)
     assert chip.name == name
     assert chip.source
-    # Dense peaks lie between a V100 and the next few generations; a wrong prefix does not.
-    assert all(10e12 < peak < 20e15 for peak in chip.peak_flops.values())
-    assert 15 * 2**30 < chip.memory_bytes < 300 * 2**30
+    # Dense peaks lie between a T4 in fp32 and the next few generations; a wrong prefix does not.
+    assert all(8e12 < peak < 20e15 for peak in chip.peak_flops.values())
+    assert 15 * 2**30 <= chip.memory_bytes < 300 * 2**30
     assert 300e9 <= chip.memory_bandwidth < 10e12
     assert chip.scale_up_bandwidth is not None
     assert 15e9 <= chip.scale_up_bandwidth <= 900e9
@@ -72,11 +73,15 @@ def test_every_fabric_loads(name):
 
 @pytest.mark.parametrize("name", names("clusters"))
 def test_every_cluster_loads(name):
-    cluster = load_cluster(name, 1024)
+    # A box has as many accelerators as its name says, and no network of its own.
+    box = re.match(r"(\d+)x-", name)
+    network = {"scale_out_bandwidth": 1e9} if box else {}
+    cluster = load_cluster(name, 1024, **network)
     assert (cluster.name, cluster.accelerators) == (name, 1024)
     assert cluster.source
     assert cluster.scale_out_bandwidth < cluster.scale_up_bandwidth
-    assert cluster.scale_up_domain == cluster.accelerator.scale_up_domain
+    node = int(box[1]) if box else cluster.accelerator.scale_up_domain
+    assert cluster.scale_up_domain == node
     assert 1 <= load_cluster(name).accelerators <= 256
 
 
@@ -121,16 +126,69 @@ def test_dgx_h100_in_numbers():
 
 @pytest.mark.parametrize(
     ("name", "rate"),
-    [("aws-p4d", 6.25e9), ("p5", 50e9), ("gcp-a3-mega", 25e9), ("gcp-tpu-v5p", 6.25e9)],
+    [
+        ("aws-p4d", 6.25e9),
+        ("p5", 50e9),
+        ("p5e", 50e9),
+        ("g4dn", 1.5625e9),
+        ("g5.48xlarge", 1.5625e9),
+        ("g6", 1.5625e9),
+        ("g6e", 6.25e9),
+        ("a2-highgpu-8g", 1.5625e9),
+        ("a2-ultragpu", 1.5625e9),
+        ("a3-highgpu", 12.5e9),
+        ("gcp-a3-mega", 25e9),
+        ("a3-ultragpu", 50e9),
+        ("Standard_ND96isr_H100_v5", 50e9),
+        ("NDMA100v4", 25e9),
+        ("BM.GPU4.8", 25e9),
+        ("BM.GPU.A100-v2.8", 25e9),
+        ("BM.GPU.H100.8", 50e9),
+        ("BM.GPU.H200.8", 50e9),
+        ("gcp-tpu-v5p", 6.25e9),
+    ],
 )
 def test_network_rate_per_accelerator(name, rate):
     assert load_cluster(name).scale_out_bandwidth == rate
 
 
-def test_v100_has_no_bf16():
+@pytest.mark.parametrize("name", ["v100", "t4"])
+def test_chips_before_ampere_have_no_bf16(name):
     with pytest.raises(InputError) as caught:
-        load_accelerator("v100").peak("bf16")
+        load_accelerator(name).peak("bf16")
     assert caught.value.hint == "use fp16"
+
+
+def test_an_mi250x_is_two_devices():
+    package, device = load_accelerator("mi250x"), load_accelerator("mi250x-gcd")
+    assert package.memory_bytes == 2 * device.memory_bytes == 128 * 2**30
+    assert package.peak("bf16") == 2 * device.peak("bf16")
+    assert package.scale_up_bandwidth == 2 * device.scale_up_bandwidth
+    assert package.scale_up_domain * 2 == device.scale_up_domain
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "rate"),
+    [
+        ("8x4090", 8, 15e9),
+        ("8x-rtx-4090-p2p", 8, 31e9),
+        ("rtx-3090", 8, 15e9),
+        ("4x-a100-pcie", 4, 31e9),
+        ("4x-a100-pcie-no-p2p", 4, 15e9),
+    ],
+)
+def test_without_peer_to_peer_bytes_go_through_the_host(name, count, rate):
+    box = load_cluster(name)
+    assert (box.accelerators, box.scale_up_bandwidth) == (count, rate)
+
+
+def test_fields_of_a_cluster_may_be_given():
+    cluster = load_cluster("dgx-h100", 16, scale_up_domain=4, scale_out_bandwidth=25e9)
+    assert (cluster.nodes, cluster.scale_out_bandwidth) == (4, 25e9)
+    # The file's 116 W are those of another network.
+    assert cluster.network_watts == pytest.approx(116.4 / 2, rel=1e-3)
+    assert load_cluster("dgx-h100", 16, scale_up_domain=4).network_watts == 116
+    assert load_cluster("rtx-4090", 16, scale_out_bandwidth=1e9).nodes == 2
 
 
 @pytest.mark.parametrize("name", names("accelerators"))
@@ -149,6 +207,14 @@ def test_every_accelerator_has_a_16_bit_peak_and_every_gpu_its_units(name):
         ("a100-64gb", 124, 358e12),
         ("h20", 78, 148e12),
         ("a10g", 80, 70e12),
+        ("a10", 72, 125e12),
+        ("l4", 58, 121e12),
+        ("l40", 142, 181e12),
+        ("rtx 6000 ada", 142, 364.2e12),
+        ("5090", 170, 209.5e12),
+        ("h100 nvl", 132, 835.5e12),
+        ("mi210", 104, 181e12),
+        ("mi250x-gcd", 110, 191.5e12),
         ("mi350x", 256, 2.3069e15),
         ("pvc-max1550-tile", 56, 298e12),
     ],

@@ -12,7 +12,7 @@ from scalewise.catalog.nearest import nearest_accelerator
     ("name", "nearest"),
     [
         ("h100-sxm-94gb", "h100-sxm-80gb"),
-        ("h100-nvl-94gb", "h100-pcie-80gb"),
+        ("h100-nvl-96gb", "h100-nvl-94gb"),
         ("h100-pcie-96gb", "h100-pcie-80gb"),
         ("NVIDIA A100 PCIe 96GB", "a100-pcie-80gb"),
         ("a100", "a100-sxm-80gb"),

@@ -1,4 +1,10 @@
-"""Every family of config.json against the catalog entry of the same model."""
+"""Every family of config.json against the catalog entry of the same model.
+
+The files of `data/hf` have the keys of the config.json that tell the shape. Most were checked
+against public copies of it. Those of DeepSeekMoE-16B, Llama 4 Scout, gpt-oss-120b, Mixtral 8x22B
+and Qwen3-235B are held against published totals alone. GLM-4.5 is from a training script;
+ERNIE-300B and Grok-1 (keys of hpcai-tech/grok-1) are from secondary sources.
+"""
 
 import json
 from pathlib import Path
@@ -30,7 +36,12 @@ def test_config_gives_the_catalog_model(path):
 def test_every_family_has_a_config():
     tested = {json.loads(path.read_text())["model_type"] for path in FILES}
     # These are read by functions that other families test.
-    assert set(MODEL_TYPES) - tested == {"kimi_k2", "llama4_text", "mistral3"}
+    assert set(MODEL_TYPES) - tested == {
+        "granitemoeshared",
+        "kimi_k25",
+        "llama4_text",
+        "mistral3",
+    }
 
 
 @pytest.mark.parametrize(
@@ -50,6 +61,13 @@ def test_every_family_has_a_config():
         ("gpt-oss-20b", 20_914_757_184),
         # Weights of allenai/OLMo-1B-hf and allenai/OLMo-7B-hf: no norm has any.
         ("olmo-1b", 1_176_764_416),
+        ("deepseek-moe-16b", 16_375_728_128),
+        ("glm-4.5", 352_797_814_784),
+        ("glm-4.5-air", 106_852_245_504),
+        ("hunyuan-a13b", 80_393_183_232),
+        ("kimi-k2", 1_026_408_209_408),
+        ("minimax-m2", 228_689_748_992),
+        ("olmoe-1b-7b", 6_919_161_856),
         ("olmo-7b", 6_888_095_744),
     ],
 )
@@ -92,9 +110,20 @@ def test_windows():
 def test_which_layers_carry_experts():
     qwen = config("qwen3-30b-a3b") | {"decoder_sparse_step": 2, "mlp_only_layers": [1, 3]}
     model = model_from_hf(qwen)
-    assert (model.moe_layers, model.ffn) == (22, 6144)
+    assert (model.moe_layers, model.ffn, model.moe.dense) == (22, 6144, "alternating")
+    qwen = config("qwen3-30b-a3b") | {"mlp_only_layers": [0, 1]}
+    assert model_from_hf(qwen).moe.dense == "first"
     deepseek = config("deepseek-v3") | {"first_k_dense_replace": 0, "moe_layer_freq": 2}
-    assert model_from_hf(deepseek).moe_layers == 31
+    model = model_from_hf(deepseek)
+    assert (model.moe_layers, model.moe.dense) == (31, "alternating")
+    ernie = config("ernie-4.5-21b-a3b") | {"moe_layer_interval": 3, "moe_layer_end_index": 20}
+    # Layers 2, 5, ..., 20.
+    assert model_from_hf(ernie).moe_layers == 7
+    del ernie["moe_layer_end_index"]
+    assert model_from_hf(ernie).moe_layers == 9
+    hunyuan = config("hunyuan-a13b") | {"moe_layer_num_skipped": 2}
+    model = model_from_hf(hunyuan)
+    assert (model.moe_layers, model.moe.dense, model.ffn) == (30, "first", 3072)
     llama4 = config("llama-4-maverick")
     llama4["text_config"] |= {"moe_layers": [1, 3, 5], "no_rope_layers": [1, 1, 0] * 16}
     model = model_from_hf(llama4)
@@ -120,7 +149,28 @@ def test_variants():
     assert biased.parameters - 8_030_261_248 == 32 * (6144 + 4096 + 2 * 14336 + 4096)
 
 
+def test_variants_with_experts():
+    granite = config("granite-3.0-3b-a800m")
+    granite |= {"model_type": "granitemoeshared", "shared_intermediate_size": 1024}
+    model = model_from_hf(granite)
+    # The shared expert adds three matrices of 1536 x 1024 to each of 32 layers.
+    assert model.parameters - 3_298_793_472 == 32 * 3 * 1536 * 1024
+    assert (model.moe.shared_experts, model.moe.shared_ffn) == (1, 1024)
+    assert model_from_hf(granite | {"shared_intermediate_size": 0}).moe.shared_experts == 0
+    minimax = config("minimax-m2")
+    assert not model_from_hf(minimax | {"use_qk_norm": False}).qk_norm
+    assert model_from_hf(minimax | {"qk_norm_type": "per_head"}).qk_norm_width == "head"
+    plain = config("hunyuan-a13b") | {"moe_topk": 4, "num_shared_expert": 2}
+    del plain["moe_intermediate_size"]
+    model = model_from_hf(plain)
+    assert (model.moe.experts_per_token, model.moe.shared_experts, model.moe.ffn) == (4, 2, 3072)
+    # transformers builds no multi-token-prediction module.
+    assert model_from_hf(config("deepseek-v3")).mtp_layers == 0
+
+
 def test_text_half_of_a_wrapper():
+    kimi = {"model_type": "kimi_k25", "text_config": config("kimi-k2")}
+    assert model_from_hf(kimi).parameters == 1_026_408_209_408
     text = {k: v for k, v in config("mistral-7b-v0.1").items() if k != "model_type"}
     assert model_from_hf({"model_type": "mistral3", "text_config": text}).window == 4096
     with pytest.raises(InputError, match="text_config"):
@@ -162,6 +212,68 @@ def test_unsupported_shapes_are_refused():
         model_from_hf(config("qwen3-30b-a3b") | {"mlp_only_layers": 3})
     with pytest.raises(InputError, match="attn_config = 1"):
         model_from_hf(config("mpt-7b") | {"attn_config": 1})
+    with pytest.raises(InputError, match="use_bias = true"):
+        model_from_hf(config("ernie-4.5-21b-a3b") | {"use_bias": True})
+    with pytest.raises(InputError, match="use_cla = true"):
+        model_from_hf(config("hunyuan-a13b") | {"use_cla": True})
+    with pytest.raises(InputError, match=r"moe_topk = \[8, 4\] .* the same in every layer"):
+        model_from_hf(config("hunyuan-a13b") | {"moe_topk": [8, 4]})
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        # Shortened configs of Qwen3-Next-80B-A3B, Kimi-Linear-48B-A3B, MiniMax-Text-01 and its
+        # later form, Granite 4.0 H Tiny, Jamba, Nemotron-H, RWKV-7, DeepSeek-V3.2, GLM-5 and 5.3.
+        ({"model_type": "qwen3_next", "full_attention_interval": 4}, "interval = 4: linear"),
+        ({"model_type": "qwen3_next", "linear_num_key_heads": 16}, "linear_num_key_heads: gated"),
+        (
+            {"model_type": "kimi_linear", "linear_attn_config": {"kda_layers": [1, 2, 3]}},
+            "linear_attn_config: linear attention",
+        ),
+        (
+            {"model_type": "minimax_text_01", "attn_type_list": [0] * 7 + [1]},
+            "attn_type_list has 0, lightning attention",
+        ),
+        (
+            {"model_type": "minimax", "layer_types": ["full_attention", "linear_attention"]},
+            "layer_types has 'linear_attention', linear attention",
+        ),
+        (
+            {"model_type": "granitemoehybrid", "layer_types": ["mamba"] * 5 + ["attention"]},
+            "layer_types has 'mamba', a Mamba layer",
+        ),
+        ({"model_type": "jamba", "attn_layer_period": 8}, "attn_layer_period: Mamba layers"),
+        ({"model_type": "zamba2", "layers_block_type": ["mamba", "hybrid"]}, "has 'mamba'"),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*"}, "Mamba layers"),
+        ({"model_type": "falcon_h1", "mamba_d_ssm": 4096}, "mamba_d_ssm: Mamba layers"),
+        ({"model_type": "rwkv7"}, "model_type = 'rwkv7' has RWKV layers"),
+        ({"model_type": "minimax_m1"}, "model_type = 'minimax_m1' has lightning attention"),
+        ({"model_type": "deepseek_v32", "index_topk": 2048}, "index_topk: sparse attention"),
+        ({"model_type": "glm_moe_dsa"}, "sparse attention with an indexer"),
+        (
+            {"model_type": "glm5_next", "text_config": {"layer_types": ["linear_attention"]}},
+            "layer_types has 'linear_attention'",
+        ),
+    ],
+)
+def test_layers_without_softmax_attention_are_refused_by_name(raw, words):
+    with pytest.raises(InputError, match=words) as caught:
+        model_from_hf(raw)
+    assert "does not model" in str(caught.value)
+    assert "chunked attention" in caught.value.hint
+
+
+def test_a_known_family_with_another_layer_is_refused_too():
+    sparse = config("deepseek-v3") | {"index_topk": 2048, "index_n_heads": 64}
+    with pytest.raises(InputError, match="index_topk"):
+        model_from_hf(sparse)
+    linear = config("minimax-m2") | {"attn_type_list": [1] * 61 + [0]}
+    with pytest.raises(InputError, match="lightning attention"):
+        model_from_hf(linear)
+    # Keys that are empty or say that every layer is full leave the model as it is.
+    none = {"full_attention_interval": 1, "mamba_d_state": None, "ssm_cfg": {}, "index_topk": 0}
+    assert model_from_hf(config("llama-3-8b") | none).parameters == 8_030_261_248
 
 
 def test_unknown_type_lists_the_known_ones():

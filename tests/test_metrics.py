@@ -43,7 +43,10 @@ def test_axes_and_heads():
 
 def test_every_metric_has_a_label_and_a_direction():
     assert list(METRICS) == [metric.name for metric in METRICS.values()]
-    assert all(metric.label and metric.better in ("high", "low") for metric in METRICS.values())
+    assert all(metric.label for metric in METRICS.values())
+    neither = {name for name, metric in METRICS.items() if metric.better not in ("high", "low")}
+    # A layout is neither better nor worse for its degrees.
+    assert neither == {"tp_degree", "pp_degree", "cp_degree", "ep_degree"}
     assert len({metric.axis for metric in METRICS.values()}) == len(METRICS)
 
 

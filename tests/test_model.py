@@ -232,6 +232,18 @@ def test_layers_experts_and_ends_are_everything(name):
     assert whole == pytest.approx(model.parameters, rel=1e-12)
 
 
+@pytest.mark.parametrize("name", catalog.names("models"))
+def test_the_parts_of_each_kind_of_layer_add_up(name):
+    model = load_model(name)
+    parts = model.parameter_parts()
+    whole = model.embedding_parameters + model.head_parameters + parts["final_norm"]
+    whole += model.layers * model.attention_parameters
+    whole += model.dense_layers * model.dense_mlp_parameters
+    experts = model.router_parameters + model.shared_expert_parameters
+    whole += model.moe_layers * (experts + model.expert_parameters_per_layer)
+    assert whole == model.parameters
+
+
 def test_forward_flops_of_llama_2_7b():
     parts = load_model("llama-2-7b").forward_flops_parts(4096)
     assert parts == {
@@ -243,6 +255,7 @@ def test_forward_flops_of_llama_2_7b():
         "experts": 0.0,
         "shared_experts": 0.0,
         "head": 262_144_000.0,
+        "mtp": 0.0,
     }
 
 
@@ -378,6 +391,7 @@ def test_biases_and_norms_by_hand():
         ({"positions": "learned"}, "max_positions = 0"),
         ({"max_positions": 9}, "positions = 'rotary'"),
         ({"post_norms": True, "shared_norm": True}, "shared_norm"),
+        ({"mtp_layers": -1}, "mtp_layers = -1"),
     ],
 )
 def test_impossible_shapes_name_the_field(fields, words):

@@ -5,7 +5,17 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from scalewise.numeric import every, lazy, scalar, some, squeeze_constant_axes, stacked
+from scalewise.numeric import (
+    every,
+    lazy,
+    maximum,
+    minimum,
+    scalar,
+    some,
+    squeeze_constant_axes,
+    stacked,
+    where,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +37,24 @@ from scalewise.numeric import every, lazy, scalar, some, squeeze_constant_axes, 
 def test_some_and_every_agree_with_numpy(values, any_, all_):
     assert (some(values), every(values)) == (any_, all_)
     assert (np.any(values), np.all(values)) == (any_, all_)
+
+
+@pytest.mark.parametrize("a", [1.0, 2.0, np.float64(3.0), np.array([0.0, 2.0, 4.0])])
+@pytest.mark.parametrize("b", [2.0, np.float64(1.0), np.array([3.0, 2.0, 1.0])])
+def test_choices_are_those_of_numpy(a, b):
+    for ours, theirs in ((minimum(a, b), np.minimum(a, b)), (maximum(a, b), np.maximum(a, b))):
+        assert np.array_equal(ours, theirs)
+    assert np.array_equal(where(a <= b, a, b), np.where(a <= b, a, b))
+    assert np.array_equal(where(a > b, a, b), np.where(a > b, a, b))
+
+
+def test_chosen_numbers_stay_numbers_of_numpy():
+    # Python's own refuse to be divided by zero, and make ~ an integer of their conditions.
+    for chosen in (where(True, 0.0, 1.0), minimum(0.0, 1.0), maximum(-1.0, 0.0)):
+        assert type(chosen) is np.float64
+        assert ~(chosen > 0.0) is np.True_
+        with np.errstate(divide="ignore"):
+            assert 1.0 / chosen == np.inf
 
 
 def test_lazy_properties_are_computed_once():

@@ -219,3 +219,24 @@ def test_the_catalog_has_positive_effects():
     assert 0.0 < effects.noise < effects.source < 0.5
     with pytest.raises(InputError, match=r"ranges\.toml: source = -1"):
         msgspec.structs.replace(effects, source=-1.0)
+
+
+def test_experts_widen_a_level_and_cancel_in_a_ratio():
+    effects = msgspec.structs.replace(EFFECTS, experts=0.05, recipe=0.12)
+    known = [
+        float(level_deviation(replace(COMPUTE, experts=software), effects)) ** 2
+        for software in ("none", "stated", "usual")
+    ]
+    assert known[1] - known[0] == pytest.approx(0.05**2)
+    assert known[2] - known[1] == pytest.approx(0.12**2)
+    usual = replace(COMPUTE, experts="usual")
+    assert ratio_deviation(usual, usual, effects) == ratio_deviation(COMPUTE, COMPUTE, effects)
+    # Own runs identify them.
+    own = with_own_runs(usual, [0.0] * 50)
+    assert float(level_deviation(own, effects)) < 0.025
+
+
+def test_shipped_effects_of_experts():
+    effects = load_effects()
+    assert 0.03 < effects.experts < 0.15
+    assert 0.05 < effects.recipe < 0.3

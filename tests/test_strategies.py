@@ -13,6 +13,15 @@ from scalewise.strategy import Strategy, parse_strategy
 SPELLINGS = ("ddp8-mb2", "hsdp2x8-tp4-pp8-v2-acfull-fp8", "zero1x4-cp2ag-eager-ga3-reducebf16-pf0")
 
 
+def test_one_strategy_is_numbers_instead_of_columns():
+    strategy = Strategy(dp_shard=8, tp=2, recompute="full")
+    one, column = Strategies.one(strategy), Strategies.of([strategy])
+    assert (one.shape, len(one), one[0]) == ((), 1, strategy)
+    assert {name: [getattr(one, name)] for name in FIELDS} == {
+        name: getattr(column, name).tolist() for name in FIELDS
+    }
+
+
 def test_columns_by_hand():
     many = Strategies.of([parse_strategy(spelling) for spelling in SPELLINGS])
     assert len(many) == 3

@@ -40,6 +40,14 @@ def only(**fields):
         ("pp8-zbh1", only(pp=8, schedule="zbh1")),
         ("pp4-first3-last2", only(pp=4, first_stage_layers=3, last_stage_layers=2)),
         ("ep8", only(ep=8)),
+        ("ep8-etp2", only(ep=8, etp=2)),
+        ("etp4", only(etp=4)),
+        ("acnorm", only(recompute_modules="norm")),
+        ("aclatent", only(recompute_modules="latent")),
+        ("acact", only(recompute_modules="activation")),
+        ("acmlp", only(recompute_modules="mlp")),
+        ("acmlp-acfull-acnorm", only(recompute="full", recompute_modules="norm+mlp")),
+        ("noepoverlap", only(overlap_ep=False)),
         ("mb2-ga16", only(micro_batch=2, num_microbatches=16)),
         ("acsel", only(recompute="selective")),
         ("acfull", only(recompute="full")),
@@ -51,6 +59,9 @@ def only(**fields):
         ("pf0", only(prefetch=0)),
         ("fp8", only(precision="fp8")),
         ("nvfp4", only(precision="nvfp4")),
+        ("fp8row", only(precision="fp8row")),
+        ("fp8block-gatherfp8", only(precision="fp8block", gather_precision="fp8")),
+        ("fp8attn", only(attention_precision="fp8")),
         ("compiled", only(compiled=True)),
         ("eager", only(compiled=False)),
         ("reducebf16", only(reduce_precision="bf16")),
@@ -85,10 +96,10 @@ def test_every_token_sets_its_fields_and_nothing_else(spelling, strategy):
         ("cp2ring", "fsdp1-cp2-mb1"),
         ("pf1", "fsdp1-mb1"),
         (
-            "noppoverlap-reducefp32-eager-fp8-pf0-noreshard-acsel-ga4-mb2-ep2-last1-first3-gpipe-"
-            "pp4-cp2ag-nosp-tp2-hsdp2x8-nodpoverlap-notpoverlap",
-            "hsdp2x8-tp2-nosp-cp2ag-pp4-gpipe-first3-last1-ep2-mb2-ga4-acsel-noreshard-pf0-fp8-"
-            "eager-reducefp32-nodpoverlap-notpoverlap-noppoverlap",
+            "noepoverlap-noppoverlap-reducefp32-eager-fp8-pf0-noreshard-acmlp-acact-acsel-ga4-mb2-"
+            "etp4-ep2-last1-first3-gpipe-pp4-cp2ag-nosp-tp2-hsdp2x8-nodpoverlap-notpoverlap",
+            "hsdp2x8-tp2-nosp-cp2ag-pp4-gpipe-first3-last1-ep2-etp4-mb2-ga4-acsel-acact-acmlp-"
+            "noreshard-pf0-fp8-eager-reducefp32-nodpoverlap-notpoverlap-noppoverlap-noepoverlap",
         ),
     ],
 )
@@ -138,6 +149,21 @@ def test_unknown_token_gets_a_suggestion():
     with pytest.raises(InputError) as caught:
         parse_strategy("fspd8")
     assert "`fsdp`" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("modules", "says"),
+    [
+        ("activation+latent", "recompute_modules = activation.latent is out of order"),
+        ("norm+norm", "out of order"),
+        ("moe", "unknown recompute module moe"),
+        (3, "unknown recompute module int"),
+    ],
+)
+def test_modules_are_distinct_words_in_order(modules, says):
+    with pytest.raises(InputError, match=says) as caught:
+        Strategy(recompute_modules=modules)
+    assert caught.value.hint
 
 
 def test_ddp_shards_nothing():
@@ -215,7 +241,8 @@ def test_order_of_tokens_does_not_matter(strategy, random):
 
 TOKENS = (
     "fsdp", "hsdp", "ddp", "zero1x", "x", "tp", "cp", "ag", "pp", "v", "mb", "ga", "pf", "first",
-    "last", "ep", "-", "-", "0", "1", "2", "8", "64", "9999999999", "acsel", "acfull", "ac", "of",
+    "last", "ep", "etp", "acact", "-", "-", "0", "1", "2", "8", "64", "9999999999", "acsel",
+    "acfull", "ac", "of",
     "interleaved", "gpipe", "zbv", "fp8", "eager", "nosp", "\u0663", "\u00b2", " ",
 )  # fmt: skip
 

@@ -41,6 +41,20 @@ def test_many_strategies_give_arrays():
     assert many.step_seconds.shape == (2,)
 
 
+def test_all_that_a_workload_says_is_asked():
+    work = sw.Workload(
+        seq_len=4096, global_batch=64, lengths="600", batching="padded", optimizer="sgd"
+    )
+    e = sw.estimate("llama-2-7b", "dgx-h100", work, "fsdp8-mb1", gpus=8)
+    assert e.workload == work
+    assert e.to_dict()["useful_fraction"] == 600 / 4096
+    words = {"seq": 4096, "batch": 64, "lengths": "600", "batching": "padded", "optimizer": "sgd"}
+    same = sw.estimate("llama-2-7b", "dgx-h100", strategy="fsdp8-mb1", gpus=8, **words)
+    assert same.step_seconds == e.step_seconds
+    with pytest.raises(sw.InputError, match="lengths: already in the workload"):
+        sw.estimate("llama-2-7b", "dgx-h100", work, "fsdp8-mb1", gpus=8, lengths="700")
+
+
 def test_a_workload_and_its_words_exclude_each_other():
     work = sw.Workload(seq_len=4096, global_batch=64)
     with pytest.raises(sw.InputError, match="batch: already in the workload"):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from draws import wild
 from scalewise.errors import InputError
-from scalewise.workload import PRECISIONS, Workload
+from scalewise.precision import PRECISIONS
+from scalewise.workload import Workload
 
 
 def test_tokens_per_step():
@@ -18,10 +19,14 @@ def test_tokens_per_step():
 def test_defaults():
     workload = Workload(seq_len=1, global_batch=1)
     assert (workload.precision, workload.tokens) == ("bf16", None)
+    assert (workload.imbalance, workload.capacity) == (1.0, None)
+    assert (workload.optimizer, workload.weights, workload.loss) == ("adamw", "mixed", None)
 
 
 def test_precisions():
-    assert PRECISIONS == ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
+    assert PRECISIONS == (
+        "bf16", "fp16", "fp8", "fp8row", "fp8block", "mxfp8", "nvfp4", "tf32", "fp32",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -35,6 +40,15 @@ def test_precisions():
         ("global_batch", 0),
         ("global_batch", None),
         ("global_batch", 2**27 + 1),
+        ("imbalance", 0.99),
+        ("imbalance", 1025.0),
+        ("imbalance", None),
+        ("imbalance", math.nan),
+        ("imbalance", True),
+        ("capacity", 0.09),
+        ("capacity", 1025.0),
+        ("capacity", "full"),
+        ("capacity", math.inf),
     ],
 )
 def test_refusals_name_field_and_value(field, value):
@@ -43,6 +57,17 @@ def test_refusals_name_field_and_value(field, value):
         Workload(**fields)
     assert str(value) in str(caught.value)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("imbalance", 1), ("imbalance", 1024.0), ("capacity", 0.1), ("capacity", 1024.0),
+    ],
+)  # fmt: skip
+def test_bounds_themselves_are_fine(field, value):
+    workload = Workload(seq_len=4096, global_batch=1024, **{field: value})
+    assert getattr(workload, field) == value
 
 
 @pytest.mark.parametrize("tokens", [0.0, -2e12, math.nan, math.inf, "many"])

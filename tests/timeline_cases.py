@@ -14,7 +14,7 @@ from scalewise.simulation.simulate import timeline
 
 def block(seconds):
     """A block that is one kernel."""
-    return Block(seconds=seconds, pieces=(), tensor=0.0, context=0.0, busy=seconds)
+    return Block(seconds=seconds, pieces=(), tensor=0.0, context=0.0, expert=0.0, busy=seconds)
 
 
 def stage(layers=3, **changes):
@@ -53,8 +53,12 @@ def durations(*stages, **changes):
         "straggler": 0.0,
         "data_ranks": 1,
         "stages": stages or (stage(),),
-    }
-    return Durations(**(numbers | changes))
+        "sync_once": False,
+        "step_reduce_each": False,
+    } | changes
+    # The same in backward, and in the last micro-batch.
+    alike = {"gather_again": numbers["gather"], "reduce_last": numbers["reduce"]}
+    return Durations(**(alike | numbers))
 
 
 def seconds(some):
@@ -70,6 +74,7 @@ def line(
     *,
     seq_len=4096,
     batch=None,
+    tuning="full",
     **options,
 ):
     """Play a strategy of the catalog's nouns."""
@@ -77,6 +82,7 @@ def line(
     work = Workload(
         seq_len=seq_len,
         global_batch=batch or strategy.data_parallel * strategy.micro_batch,
+        tuning=tuning,
     )
     return timeline(
         load_model(model), load_cluster(cluster, strategy.accelerators), work, strategy, **options

@@ -9,7 +9,7 @@ import numpy as np
 
 from scalewise.chip import Calibration
 from scalewise.cluster import Accelerator, Cluster, Fabric
-from scalewise.model import Model
+from scalewise.model import Mla, Model, Moe
 from scalewise.stack import Stack
 from scalewise.step.case import Case
 from scalewise.step.compose import compose
@@ -37,6 +37,23 @@ def toy_model(**changes):
         "vocab": 32_000,
     }
     return Model(**(fields | changes))
+
+
+# Eight experts of three matrices of 1024 x 2048; a layer without them, but with their router.
+EXPERT_PARAMS = 8 * 6_291_456
+SPARSE_PARAMS = LAYER_PARAMS - 3 * 1024 * 4096 + 8 * 1024
+
+
+def toy_experts(moe=None, **changes):
+    """The toy with eight experts of 2048 in every layer; each token visits two of them."""
+    fields = {"experts": 8, "experts_per_token": 2, "ffn": 2048} | (moe or {})
+    return toy_model(moe=Moe(**fields), **changes)
+
+
+def toy_latent(query_rank=256, **changes):
+    """The toy with queries and keys of 64 + 32, values of 64, from a latent of 128."""
+    mla = Mla(query_rank=query_rank, kv_rank=128, nope_dim=64, rope_dim=32, value_dim=64)
+    return toy_model(mla=mla, kv_heads=8, **changes)
 
 
 def toy_cluster(accelerators=8, **changes):
@@ -140,6 +157,29 @@ def case_of(*spellings, model=None, cluster=None, workload=None, stack=None) -> 
         stack or toy_stack(),
         toy_chip(),
     )
+
+
+ROUND_EXPERTS = {
+    "inside_efficiency": 0.5,
+    "network_efficiency": 0.8,
+    "grouped_gemm": 1.0,
+    "routing_traffic": 2.0,
+    "activation_traffic": 1.0,
+    "expert_casts": 1.0,
+    "host_attention": 0.0,
+    "host_routing": 0.0,
+    "host_expert": 0.0,
+    "ep_overlap": 0.0,
+    "latent_attention": 0.8,
+}
+"""Constants of experts, round."""
+
+
+def sparse_case_of(*spellings, constants=None, model=None, **toys) -> Case:
+    """Lay out strategies of the toy with experts, with round constants."""
+    case = case_of(*spellings, model=model or toy_experts(), **toys)
+    values = ROUND_EXPERTS | (constants or {})
+    return case.changed(**{name: np.full(len(case), value) for name, value in values.items()})
 
 
 def terms_of(case) -> dict[str, float]:

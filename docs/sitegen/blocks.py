@@ -23,6 +23,7 @@ This file imports nothing else of the site.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
@@ -32,6 +33,8 @@ import tempfile
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+
+import msgspec
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -204,11 +207,24 @@ def run_block(block: Block, folder: Path) -> Done:
 
 
 def run_page(page: str) -> list[Done]:
-    """Run every block of a page, in order, in a folder of their own."""
+    """Run every block of a page, in order, in a folder of their own.
+
+    Where the variable SITEGEN_RUNS names a folder, results are kept there by the text of the page,
+    so that tests and a build of the same code run each block once.
+    """
     found = blocks(page)
     if not any(block.runs for block in found):
         return [Done(block=block) for block in found]
+    kept: Path | None = None
+    if folder := os.environ.get("SITEGEN_RUNS"):
+        kept = Path(folder) / f"{hashlib.sha256(page.encode()).hexdigest()}.json"
+        if kept.is_file():
+            return msgspec.json.decode(kept.read_bytes(), type=list[Done])
     with tempfile.TemporaryDirectory(prefix="scalewise-page-") as name:
-        folder = Path(name)
-        (folder / "tests").symlink_to(ROOT / "tests")
-        return [run_block(block, folder) for block in found]
+        folder_ = Path(name)
+        (folder_ / "tests").symlink_to(ROOT / "tests")
+        done = [run_block(block, folder_) for block in found]
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(msgspec.json.encode(done))
+    return done

@@ -19,21 +19,47 @@ def strategy_words() -> str:
     return docstring(scalewise.strategy.__doc__)
 
 
+def precisions() -> str:
+    """Return a table of precisions: what each costs and saves."""
+    from scalewise.precision import RECIPES, quantize_bytes
+
+    rows = [
+        (
+            f"`{word}`",
+            recipe.words,
+            f"{recipe.rate:g}",
+            f"{quantize_bytes(recipe, 4.0, 0.0):g}",
+            f"{quantize_bytes(recipe, 8.0, 2.0):g}",
+            f"{recipe.operand_bytes + recipe.scale_bytes:g}",
+            "yes" if recipe.gathers else "no",
+        )
+        for word, recipe in RECIPES.items()
+    ]
+    head = ["word", "GEMM inputs", "rate", "fused casts", "compiled casts", "kept", "`gatherfp8`"]
+    return table(head, rows)
+
+
 MEANINGS = {
     "gemm": "Matrix products of the layers, forward and backward.",
     "attention": "Attention kernels, forward and backward.",
+    "experts": "Grouped GEMMs of routed experts.",
+    "routing": "Router, permutation and activation of the tokens of experts.",
+    "adapters": "Low-rank adapters (LoRA): their products, and the addition to frozen matrices.",
+    "dequantize": "Making 16-bit matrices of a frozen model in 4 bits (QLoRA).",
     "memory_bound": "Norms, activation functions, rotary embedding, casts.",
     "head": "LM head, softmax and loss.",
     "recompute": "Forward work repeated in backward.",
     "host": "Time in which the GPU waits for the host to launch kernels.",
     "tensor_parallel": "Collectives of tensor and sequence parallelism that no compute overlaps.",
     "context_parallel": "Transfers of keys and values that attention does not overlap.",
+    "expert_parallel": "All-to-all of tokens between experts that no compute overlaps.",
     "dp_all_gather": "All-gathers of sharded parameters that no compute overlaps.",
     "dp_grad_reduce": "Reduce-scatters or all-reduces of gradients that no compute overlaps.",
     "contention": "Slowdown of compute by communication that overlaps it.",
     "bubble": "Idle time of the slowest pipeline stage.",
     "pp_p2p": "P2P sends between pipeline stages that no compute overlaps.",
-    "optimizer": "Optimizer step.",
+    "offload": "Copies to host memory or NVMe and back that no compute overlaps.",
+    "optimizer": "Optimizer step, on the GPU or on the CPUs of the host.",
     "overhead": "Constant per step: data loader, gradient clipping, logging.",
     "straggler": "Wait for the slowest scale-up domain.",
 }
@@ -80,6 +106,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "stacks": hardware.stacks,
     "layers": layers.layers,
     "strategy_words": strategy_words,
+    "precisions": precisions,
     "terms": terms,
     "memory_parts": memory_parts,
 }

@@ -22,11 +22,21 @@ FIRST = "llama-3.1-70b --on dgx-h100 --gpus 512 --strategy fsdp8-tp4-cp2-pp8-v2-
 
 FURTHER = {
     "Hybrid sharding": "llama-2-7b --on dgx-h100 --strategy hsdp32x64-mb1 --batch 4096",
+    "ZeRO++ and MiCS": (
+        "llama-2-7b --on dgx-a100 --strategy mics4x64-hpz8-qwz-qgz-mb1 --batch 1024"
+    ),
     "DDP, no sequence parallelism, selective recompute": (
         "llama-2-7b --on dgx-a100 --strategy ddp32-tp2-nosp-mb1-acsel --batch 128"
     ),
     "All-gather context parallelism, full recompute": (
         "llama-3.1-8b --on dgx-h200 --strategy zero1x8-cp8ag-mb1-acfull --seq 65536 --batch 8"
+    ),
+    "Experts over two domains": (
+        "deepseek-v3 --on dgx-h100 --strategy zero1x32-tp4-pp16-ep16-mb1 --batch 4096 "
+        "--stack megatron"
+    ),
+    "Offload to host memory": (
+        "llama-2-7b --on dgx-h100 --strategy fsdp8-mb1-offopt-offparam-offact --batch 16"
     ),
     "MXFP8, ZB-H1": (
         "llama-3.1-8b --on dgx-b200 --strategy zero2x16-pp4-zbh1-mb1 --batch 256 --precision mxfp8"
@@ -42,10 +52,20 @@ PARTS: dict[str, tuple[str, ...]] = {
         "physics/shapes.py",
         "step/kernels.py",
     ),
+    "Precision": ("precision.py", "step/wide.py"),
+    "Sequences": ("lengths.py", "step/sequences.py", "step/mlp_tiles.py"),
     "Overlap": ("physics/overlap.py",),
     "Data parallelism": ("step/data_parallel.py", "step/gradient_buckets.py"),
+    "Variants of sharding": (
+        "physics/quantized.py",
+        "step/hierarchical.py",
+        "step/quantized_collectives.py",
+    ),
     "Tensor parallelism": ("step/tensor_parallel.py",),
     "Context parallelism": ("step/context_parallel.py",),
+    "Experts": ("physics/all_to_all.py", "physics/experts.py", "step/expert_parallel.py"),
+    "Latent attention": ("step/latent_attention.py",),
+    "Fine-tuning": ("tuning.py", "physics/adapters.py", "step/tuning.py"),
     "Pipeline parallelism": (
         "physics/pipeline.py",
         "step/schedule.py",
@@ -62,13 +82,20 @@ PARTS: dict[str, tuple[str, ...]] = {
         "step/terms.py",
         "step/flops.py",
     ),
+    "Optimizer": ("physics/optimizer.py", "step/optimizer.py"),
     "Memory": ("physics/memory.py", "step/memory.py"),
+    "Offload": ("physics/offload.py", "step/offload.py"),
     "Activation recompute": ("step/recompute.py",),
-    "Feasibility": ("step/feasibility.py", "step/support.py"),
+    "Feasibility": ("step/feasibility.py",),
     "Power": ("physics/power.py",),
     "Cost": ("physics/cost.py",),
     "Estimate": ("step/case.py", "step/estimate.py"),
-    "Assumptions for unpublished values": ("cluster.py", "catalog/__init__.py", "chip.py"),
+    "Assumptions for unpublished values": (
+        "cluster.py",
+        "catalog/__init__.py",
+        "chip.py",
+        "host.py",
+    ),
     "Knees, ties and upgrades": (
         "explore/points.py",
         "explore/causes.py",
@@ -79,14 +106,17 @@ PARTS: dict[str, tuple[str, ...]] = {
 """Chapters of the page, and the files behind them."""
 
 CONSTANTS_ONLY = {
-    "cluster.py", "catalog/__init__.py", "chip.py", "step/estimate.py", "step/case.py",
+    "cluster.py", "catalog/__init__.py", "chip.py", "host.py", "step/estimate.py", "step/case.py",
     "explore/points.py", "explore/causes.py", "explore/upgrades.py", "explore/sensitivity.py",
 }  # fmt: skip
 """Files of which only the constants belong to the physics."""
 
 LEFT_OUT = {
     "physics/__init__.py", "step/__init__.py", "step/result.py", "step/breakdown.py",
-    "step/layout.py", "step/origin.py", "step/explain.py", "step/derive_memory.py",
+    "step/layout.py", "step/hardware.py", "step/origin.py", "step/explain.py",
+    "step/derive_kernels.py",
+    "step/derive_memory.py", "step/derive_data_parallel.py", "step/derive_offload.py",
+    "step/parts.py", "step/tuned.py",
 }  # fmt: skip
 """Files of physics/ and step/ that hold inputs, results or their derivations, not formulas."""
 

@@ -69,9 +69,7 @@ def noun(value: type, path: str) -> str:
 
 def fields(value: type) -> list[tuple[str, str, str, str]]:
     """Return name, type, default and docstring of every field of a class."""
-    docs: dict[str, str] = {}
-    for base in reversed(value.__mro__):
-        docs |= field_docs(base)
+    docs = field_docs(value)
     kinds: dict[str, str] = {}
     for base in reversed(value.__mro__):
         kinds |= getattr(base, "__annotations__", {})

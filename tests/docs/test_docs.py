@@ -52,6 +52,15 @@ def test_blocks_run(page: Path):
             assert b"<svg" in content[:1000], name
 
 
+def test_results_are_kept_where_a_folder_is_named(tmp_path, monkeypatch):
+    page = "```python runnable\nprint(6 * 7)\n```\n"
+    monkeypatch.setenv("SITEGEN_RUNS", str(tmp_path))
+    first = run_page(page)
+    assert [done.output.strip() for done in first] == ["42"]
+    monkeypatch.setattr("sitegen.blocks.run_block", None)
+    assert run_page(page) == first
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page_is_plain(page: Path):
     text = text_of(page)
