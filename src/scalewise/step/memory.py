@@ -69,14 +69,16 @@ def activation_bytes(case: Case, sparse: Num | None = None) -> tuple[Num, Num]:
         more = expert_elements(case)
         elements, inputs = elements + sparse * more[0], inputs + sparse * more[1]
     if case.has_frozen:
-        elements = elements - tuning.kept_elements(case, case.mlp_of(sparse))
+        elements = elements - tuning.kept_elements(case, sparse)
         # The input of the out projection stays, because attention needs its output.
         inputs = where(case.tuned.frozen > 0.0, s.query / split.tp, inputs)
     if some(split.modules):
         elements = elements - module_elements(case, sparse)
     if some(mlp_tiles.tiled(case)):
         spared_elements, spared_inputs = mlp_tiles.spared_elements(case, sparse)
-        elements, inputs = elements - spared_elements, inputs - spared_inputs
+        elements = elements - spared_elements
+        # Frozen, `inputs` is the attention output alone.
+        inputs = inputs - where(case.tuned.frozen > 0.0, 0.0, spared_inputs)
     elements = habits.activation_factor * elements
     if some(habits.keeps_sp_all_gather):
         # They stay only without a pipeline (published peaks of TP 2 to 32 agree).

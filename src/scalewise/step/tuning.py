@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Array, Num, maximum, minimum, scalar, where
+from scalewise.numeric import Array, Num, maximum, minimum, scalar, some, where
 from scalewise.physics.adapters import (
     ADAPTER_BACKWARD,
     ADAPTER_FORWARD,
@@ -266,24 +266,29 @@ def column_inputs(case: Case) -> Num:
     return where(t.frozen > 0.0, adapters, 1.0)
 
 
-def kept_elements(case: Case, ffn: Num) -> Num:
+def kept_elements(case: Case, sparse: Num) -> Num:
     """Return the elements per token of a layer that a frozen model keeps less.
 
         (1 - x) h / sp + (1 - y) h / sp + (1 - z) f / tp - a r
 
     Inputs of frozen matrices are needed for gradients of adapters alone: x, y and z are 1 where
     those of the qkv projections, of the first and of the last matrices of the MLP have adapters.
-    Attention needs its output in any case. Each of a adapters keeps A x.
+    Attention needs its output in any case. Each of a adapters keeps A x. Tiles of dense MLPs keep
+    their input to repeat forward, and nothing inside (`mlp_tiles.spared_elements`).
 
     Args:
         case: The step.
-        ffn: Width of the MLP.
+        sparse: Fraction of the layers that have experts.
     """
     s, t, split = case.shape, case.tuned, case.split
     wide, some_rank = s.hidden / split.sp, t.rank > 0.0
     qkv = ((t.on_query + t.on_key + t.on_value) > 0.0) & some_rank
     mlp = (t.on_mlp > 0.0) & some_rank
-    less = where(qkv, 0.0, wide) + where(mlp, 0.0, wide + ffn / split.tp)
+    inside = wide + case.mlp_of(sparse) / split.tp
+    if some(tiled := split.mlp_tiles > 1.0):
+        dense = 1.0 - sparse if case.has_experts else 1.0
+        inside = where(tiled, inside - dense * (wide + s.ffn / split.tp), inside)
+    less = where(qkv, 0.0, wide) + where(mlp, 0.0, inside)
     return where(t.frozen > 0.0, less - adapters(case) * t.rank, 0.0)
 
 
