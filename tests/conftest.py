@@ -10,7 +10,9 @@ import inspect
 import os
 import signal
 from collections import Counter
+from contextlib import suppress
 from functools import cache, partialmethod
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,11 @@ if "mix_stderr" in inspect.signature(CliRunner).parameters:
     CliRunner.__init__ = partialmethod(CliRunner.__init__, mix_stderr=False)
 
 # The same examples every time, whatever the load of the machine; `thorough` shrinks failures.
+# Constants of loaded modules are left out: which are loaded depends on what ran before in a worker.
+with suppress(AttributeError, ImportError):
+    providers = import_module("hypothesis.internal.conjecture.providers")
+    constants_of_no_module = providers._local_constants
+    providers._get_local_constants = lambda: constants_of_no_module
 settings.register_profile(
     "ci",
     derandomize=True,

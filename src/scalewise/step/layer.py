@@ -86,7 +86,7 @@ def host(case: Case) -> tuple[Num, Num]:
         total = total + where(crossing, extra, 0.0)
     forward, backward = HOST_FORWARD * total, (1.0 - HOST_FORWARD) * total
     if case.has_frozen:
-        more = tuning.launches(case)
+        more = tuning.launches(case, total)
         forward, backward = forward + more[0], backward + more[1]
     again = repeated(case).launches * forward
     return forward, backward + again

@@ -217,16 +217,21 @@ def _seconds(case: Case, inputs: Num, outputs: Num) -> Array:
     )
 
 
-def launches(case: Case) -> tuple[Num, Num]:
+def launches(case: Case, total: Num) -> tuple[Num, Num]:
     """Return the launches of a layer that come, and go, with a frozen model, seconds.
 
         h / K (4 a + 3 q)        h / K (8 a + 3 q - 22)
 
     forward and backward, with a adapters, q matrices in 4 bits, and K kernels of a layer that take
-    h. Frozen matrices have no launches of weight gradients.
+    h. Frozen matrices have no launches of weight gradients. Where graphs capture a part of them,
+    the kernels of a layer take less than the software's usual h.
+
+    Args:
+        case: The step.
+        total: All launches of the layer, where all parameters are trained, seconds.
     """
     tuned = case.tuned
-    each = case.habits.host_layer_seconds / LAYER_KERNELS
+    each = minimum(case.habits.host_layer_seconds, total) / LAYER_KERNELS
     count = adapters(case)
     dequantize = DEQUANTIZE_KERNELS * tuned.quantized * tuned.matrices
     forward = each * (ADAPTER_FORWARD * count + dequantize)
