@@ -305,18 +305,17 @@ def _activations(o: Origin, layers: float, flight: float, sparse: float, stage: 
         Letter("f", flight, "micro-batches in flight"),
         kept,
     )
-    more = ""
+    more, count, source = "", "L * f", KORTHIKANTI
+    if bool(o.case.split.offloads("act")[0]):
+        few = Letter("r", RESIDENT_LAYERS, "layers that stay on the device")
+        count, letters, source = "min(L * f, r)", (*letters, few), f"{KORTHIKANTI}; offloaded"
     if tile := scalar(mlp_tiles.tile_bytes(o.case)) * (sparse < 1.0):
-        more = " + min(L * f * d, 1) * Q"
+        more = f" + min({count} * d, 1) * Q"
         letters = (
             *letters,
             Letter("d", 1.0 - sparse, "fraction of layers with a dense MLP"),
             Letter("Q", tile, "intermediates of one tile of an MLP", "B"),
         )
-    count, source = "L * f", KORTHIKANTI
-    if bool(o.case.split.offloads("act")[0]):
-        few = Letter("r", RESIDENT_LAYERS, "layers that stay on the device")
-        count, letters, source = "min(L * f, r)", (*letters, few), f"{KORTHIKANTI}; offloaded"
     if not o.case.split.recompute[0]:
         return _part("activations", f"{count} * K{more}", letters, source)
     return _part(
