@@ -73,9 +73,11 @@ export const theme = (el, ctx) => {
   if (gains) upgrades(el);
 };
 
-// The largest effect of a constant on time, cost or energy.
-const effectOf = (row) =>
-  Math.max(...["time", "usd", "joules"].flatMap((key) => row[key].map((v) => Math.abs(v || 0))));
+// The largest effect of a constant on some of time, cost and energy.
+const effectOf = (row, keys = ["time", "usd", "joules"]) =>
+  Math.max(...keys.flatMap((key) => row[key].map((v) => Math.abs(v || 0))));
+// A price moves the cost by itself, and PUE the energy: only time tells something.
+const timeEffect = (row) => effectOf(row, ["time"]);
 
 const NAMES = {
   cluster: "Facility, price and network",
@@ -86,12 +88,12 @@ const NAMES = {
 
 function paint(el, ctx) {
   if (!el.querySelector("#rows")) return;
-  const first = answer.rows.toSorted((a, b) => effectOf(b) - effectOf(a))[0];
+  const first = answer.rows.toSorted((a, b) => timeEffect(b) - timeEffect(a))[0];
   fill(
     el.querySelector("#says"),
-    "Largest effect: ",
+    "Largest effect on step time: ",
     h("b", { text: first.key }),
-    `, ${k.percent(effectOf(first))} for ${MORE}. `,
+    `, ${k.percent(timeEffect(first))} for ${MORE}. `,
     answer.changes.length
       ? h("b", { text: `Changed: ${answer.changes.join("; ")}. ` })
       : "Edited values apply to every view and are part of the address. ",
