@@ -10,6 +10,7 @@ the old file or the new one.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import stat
@@ -33,6 +34,15 @@ _WRONG_PLACE = {
     errno.EROFS,
     errno.EINVAL,
 }
+
+
+def checksum(content: bytes) -> bytes:
+    """Return 16 bytes that tell whether content changed after it was written (BLAKE2b).
+
+    >>> checksum(b"result").hex()
+    '9a0af8c54b85ba4d2769356f9606970f'
+    """
+    return hashlib.blake2b(content, digest_size=16).digest()
 
 
 def write_atomically(
