@@ -43,6 +43,10 @@ _LONG_KEY = re.compile(
 _SHORT_TEXT = 8192
 
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Starts of a cell that a spreadsheet runs (OWASP, CSV injection)."""
+
+
 class CsvTable(NamedTuple):
     """A CSV table."""
 
@@ -175,7 +179,10 @@ def read_csv(
         columns = list(reader.fieldnames or [])
         # Cells behind the last column are under the key None.
         rows = [
-            (reader.line_num, {key: cell for key, cell in row.items() if isinstance(key, str)})
+            (
+                reader.line_num,
+                {key: _cell(cell) for key, cell in row.items() if isinstance(key, str)},
+            )
             for row in reader
         ]
     except csv.Error as error:
@@ -184,6 +191,11 @@ def read_csv(
             hint=hint or "save it as CSV with commas",
         ) from error
     return CsvTable(columns, rows)
+
+
+def _cell(text: str) -> str:
+    """A cell without the apostrophe that keeps a spreadsheet from running it."""
+    return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
 
 
 def parse_toml(text: str, where: str, *, hint: str | None = None) -> dict[str, Any]:

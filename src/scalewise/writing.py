@@ -9,15 +9,19 @@ the old file or the new one.
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
+import io
 import os
 import secrets
 import stat
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from scalewise.errors import InputError, ScalewiseError
-from scalewise.reading import user_path
+from scalewise.reading import FORMULA, user_path
 
 TEMPORARY = ".scalewise-"
 """Start of the names of temporary files; a killed process may leave one behind."""
@@ -43,6 +47,38 @@ def checksum(content: bytes) -> bytes:
     '9a0af8c54b85ba4d2769356f9606970f'
     """
     return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    r"""Return rows as CSV; booleans are `true` and `false`, unknown cells empty.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe, which `reading.read_csv`
+    takes away again.
+
+    >>> csv_text([{"model": "=1+1", "fits": True, "change": -0.5}], ["model", "fits", "change"])
+    "model,fits,change\n'=1+1,true,-0.5\n"
+    """
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(columns), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+    return file.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and value.startswith(FORMULA) and not _is_number(value):
+        return f"'{value}"
+    return value
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def write_atomically(
