@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "scalewise"
 # needs a place here.
 LAYERS = (
     ("_version", "errors", "numeric", "units", "fields", "derivation", "terms", "metrics",
-     "results"),
+     "results", "reading", "writing"),
     ("trace", "slurm"),
     ("blocks", "model", "cluster", "workload", "precision", "recompute", "sharding", "strategy",
      "strategies", "stack", "experts", "optimizer", "loss", "tuning", "lengths", "offload",

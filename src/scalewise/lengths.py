@@ -19,13 +19,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
 import numpy as np
 
 from scalewise.errors import InputError
+from scalewise.reading import read_text
 from scalewise.units import parse
 
 if TYPE_CHECKING:
@@ -269,8 +269,8 @@ def _lognormal(text: str) -> tuple[float, ...]:
 def _read_file(path: str) -> list[float]:
     """The numbers of the first column of a file; a first line of words is its head."""
     try:
-        lines = Path(path).expanduser().read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
+        lines = read_text(path, what="lengths").splitlines()
+    except InputError:
         raise InputError(
             f"lengths = {path[:80]}: no such text file", hint=f"lengths are {_EXAMPLES}"
         ) from None

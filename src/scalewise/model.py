@@ -18,6 +18,7 @@ import msgspec
 
 from scalewise.blocks import Mla, Moe, check_not_negative, check_positive
 from scalewise.errors import InputError, did_you_mean
+from scalewise.reading import user_path
 
 __all__ = [
     "CONVENTIONS",
@@ -543,7 +544,7 @@ def load_model(name_or_path: str | Path | Model) -> Model:
     """
     if isinstance(name_or_path, Model):
         return name_or_path
-    path = Path(name_or_path).expanduser()
+    path = user_path(name_or_path)
     word = str(name_or_path)
     # A word without a suffix is a catalog name even if a directory has the same name.
     is_path = isinstance(name_or_path, Path) or word.startswith((".", "~", "/"))

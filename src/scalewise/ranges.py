@@ -26,6 +26,7 @@ import numpy as np
 from scalewise.errors import InputError
 from scalewise.numeric import Array, Num
 from scalewise.physics.memory import normal_cdf
+from scalewise.reading import read_toml, user_path
 from scalewise.terms import TERMS
 
 if TYPE_CHECKING:
@@ -181,8 +182,14 @@ def load_effects() -> Effects:
 
 @lru_cache(maxsize=8)
 def _effects_of(own: str | None) -> Effects:
-    mine = Path(own).expanduser() / FILE.name if own else FILE
-    return msgspec.toml.decode((mine if mine.exists() else FILE).read_bytes(), type=Effects)
+    mine = user_path(own) / FILE.name if own else FILE
+    file = mine if mine.exists() else FILE
+    try:
+        return msgspec.convert(read_toml(file, what="ranges"), Effects)
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"{file} is not a table of ranges: {error}", hint="`scalewise calibrate` writes it"
+        ) from error
 
 
 def family_of(stack: Stack) -> str:

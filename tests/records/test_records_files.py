@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 
 from measure_jobs import record
@@ -51,6 +52,35 @@ def test_a_torn_line_costs_only_itself(tmp_path, share):
     found = read_records(file)
     assert [r.id for r in found.records] == ["a", "c"]
     assert len(found.notes) == 1
+
+
+def test_a_flipped_bit_costs_its_line_and_is_said(tmp_path):
+    file = tmp_path / "train.jsonl"
+    for name in "abc":
+        append(file, record(id=name))
+    whole = file.read_bytes()
+    first, second = whole.index(b"\n") + 1, whole.index(b"\n", whole.index(b"\n") + 1)
+    records = {r.id: r for r in read_records(file).records}
+    for bit in range(first * 8, second * 8, 5):
+        broken = bytearray(whole)
+        broken[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(broken)
+        found = read_records(file)
+        assert [r.id for r in found.records] == ["a", "c"]
+        assert all(records[r.id] == r for r in found.records)
+        assert found.notes
+        assert found.notes[0].startswith(f"{file} line 2 was skipped: ")
+
+
+def test_records_of_the_first_schema_have_no_checksum(tmp_path):
+    file = tmp_path / "train.jsonl"
+    old = msgspec.structs.replace(record(id="old"), schema=1)
+    file.write_bytes(msgspec.json.encode(old) + b"\n")
+    found = read_records(file)
+    assert (found.records, found.notes) == ([old], [])
+    merge([file], tmp_path / "new.jsonl")
+    assert b'{"schema":2,' in (tmp_path / "new.jsonl").read_bytes()
+    assert [r.id for r in read_records(tmp_path / "new.jsonl").records] == ["old"]
 
 
 def test_only_the_line_break_is_missing(tmp_path):
@@ -106,11 +136,11 @@ def test_newer_records_and_foreign_lines_are_skipped_and_said(tmp_path):
     file = tmp_path / "train.jsonl"
     append(file, record(id="a"))
     with file.open("a") as stream:
-        stream.write('{"schema": 2, "kind": "train", "new": {}}\n{"schema": 1, "kind": "train"}\n')
+        stream.write('{"schema": 3, "kind": "train", "new": {}}\n{"schema": 1, "kind": "train"}\n')
     append(file, record(id="b"))
     found = read_records(file)
     assert [r.id for r in found.records] == ["a", "b"]
-    assert found.notes[0].endswith("it has schema 2, newer than the 1 this scalewise reads")
+    assert found.notes[0].endswith("it has schema 3, newer than the 2 this scalewise reads")
     assert "missing required field" in found.notes[1]
 
 

@@ -13,7 +13,7 @@ from scalewise.errors import ScalewiseError
 from scalewise.slurm.jobs import Job
 from scalewise.slurm.queue import Queue
 from scalewise.sweep import chunks
-from scalewise.sweep.chunks import Results, read_results, run_chunk, write_results
+from scalewise.sweep.chunks import Results, read_results, run_chunk, write_results, write_sealed
 from scalewise.sweep.slurm import ChunkRun, SlurmOptions
 from scalewise.sweep.store import Store
 from scalewise.sweep.work import Outcome, Work, compute, record_of
@@ -37,6 +37,17 @@ def test_a_chunk_becomes_one_file(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["chunk.results"]
 
 
+def test_files_of_a_job_with_a_flipped_bit_are_not_read(tmp_path):
+    path = tmp_path / "chunk.results"
+    run_chunk(str(path), Work.of(square), keyed(2, 3), 1)
+    whole = path.read_bytes()
+    for place in range(0, len(whole) * 8, 7):
+        broken = bytearray(whole)
+        broken[place // 8] ^= 1 << place % 8
+        path.write_bytes(broken)
+        assert read_results(path) is None
+
+
 def test_a_job_that_has_to_leave_writes_down_what_it_has(tmp_path):
     path = tmp_path / "chunk.results"
     with pytest.raises(SystemExit):
@@ -48,7 +59,7 @@ def test_a_job_that_has_to_leave_writes_down_what_it_has(tmp_path):
 
 def test_a_file_of_tasks_is_computed_by_a_command(tmp_path, monkeypatch):
     work, path = Work.of(square), tmp_path / "chunk.tasks"
-    path.write_bytes(pickle.dumps((work, keyed(2, 3), 1)))
+    write_sealed(path, pickle.dumps((work, keyed(2, 3), 1)))
     monkeypatch.setattr(sys, "argv", ["chunks", str(path)])
     handler = signal.getsignal(signal.SIGTERM)
     try:

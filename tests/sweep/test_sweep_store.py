@@ -1,4 +1,6 @@
 import os
+import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -9,7 +11,7 @@ import msgspec
 import pytest
 
 from scalewise.errors import InputError
-from scalewise.sweep.store import Record, Store, StoreError, on_network
+from scalewise.sweep.store import APPLICATION, Record, Store, StoreError, on_network
 from waiting import PATIENCE
 
 
@@ -88,11 +90,11 @@ def filled(path, count=300):
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["garbage", "middle", "cut"])
+@pytest.mark.parametrize("damage", ["magic", "middle", "cut"])
 def test_a_damaged_file_is_set_aside_and_a_fresh_one_begun(path, damage):
     whole = filled(path)
     broken = {
-        "garbage": b"no database at all",
+        "magic": b"q" + whole[1:],
         "middle": whole[:8192] + b"\xff" * 16384 + whole[8192 + 16384 :],
         "cut": whole[: len(whole) // 2],
     }[damage]
@@ -146,10 +148,87 @@ def test_other_peoples_files_are_left_alone(path):
 def test_a_store_of_the_future_is_not_touched(path):
     filled(path, 1)
     with sqlite3.connect(path) as other:
+        other.execute("ALTER TABLE points ADD COLUMN more")
         other.execute("PRAGMA user_version = 99")
     other.close()
     with pytest.raises(InputError, match="later version of scalewise"):
         Store(path)
+
+
+def test_a_file_that_is_no_store_keeps_its_name(path):
+    path.parent.mkdir()
+    path.write_text("my notes")
+    with pytest.raises(InputError, match="is not a store of results"):
+        Store(path)
+    assert [p.name for p in path.parent.iterdir()] == ["sweep.db"]
+    assert path.read_text() == "my notes"
+
+
+def test_an_empty_file_becomes_a_store(path):
+    path.parent.mkdir()
+    path.touch()
+    with Store(path) as store:
+        store.put([record("a")])
+        assert "a" in store
+
+
+@pytest.mark.parametrize("column", ["key", "function", "task", "result", "made", "checksum"])
+def test_a_row_with_a_flipped_bit_is_missing_and_said(path, column):
+    with Store(path) as store:
+        store.put([record("a", b"\x01"), record("b", b"\x02")])
+    with sqlite3.connect(path) as other:
+        new = {"made": 7.0, "key": "c", "function": "m.g"}.get(column, b"\xff\xfe")
+        other.execute(f"UPDATE points SET {column} = ? WHERE key = 'a'", [new])
+    other.close()
+    said = []
+    with Store(path, say=said.append) as store:
+        assert store.get(["a", "b", "c"]) == {"b": b"\x02"}
+        assert len(store) == 1
+        assert said == [f"1 of the results in {path} was damaged (wrong checksum): computed again"]
+        assert "1 points" in store.describe()
+        store.put([record("a", b"\x01")])
+        assert store.get(["a"]) == {"a": b"\x01"}
+
+
+def test_any_flipped_bit_gives_the_same_results_or_none(path, tmp_path):
+    whole = filled(path, 40)
+    keys = [f"{n:064}" for n in range(40)]
+    kept = 0
+    for place in random.Random(1).sample(range(len(whole) * 8), 150):
+        broken = bytearray(whole)
+        broken[place // 8] ^= 1 << place % 8
+        file = tmp_path / "one" / "broken.db"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(broken)
+        said = []
+        with Store(file, say=said.append) as store:
+            found = store.get(keys)
+            assert set(found.values()) <= {b"x" * 200}
+            assert len(found) == 40 or said
+            kept += len(found)
+            store.put([record("new", b"y")])
+            assert store.get(["new"]) == {"new": b"y"}
+            assert [point.key for point in store] == ["new"]  # others are no MessagePack
+        shutil.rmtree(file.parent)
+    assert kept > 4000
+
+
+def test_a_store_of_the_first_version_keeps_its_points(path):
+    path.parent.mkdir()
+    old = sqlite3.connect(path)
+    old.executescript(
+        f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 1;"
+        "CREATE TABLE points (\n    key TEXT PRIMARY KEY, function TEXT NOT NULL, fingerprint TEXT "
+        "NOT NULL,\n    version TEXT NOT NULL, task BLOB NOT NULL, result BLOB NOT NULL, "
+        "made REAL NOT NULL\n) WITHOUT ROWID;"
+    )
+    old.execute("INSERT INTO points VALUES ('a', 'f', 'x', '0', x'7b7d', x'c0', 1.0)")
+    old.commit()
+    old.close()
+    for _ in range(2):
+        with Store(path) as store:
+            assert store.get(["a"]) == {"a": b"\xc0"}
+            assert [point.task for point in store] == [{}]
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
@@ -174,7 +253,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(path):
 
 WRITER = """
 import sys
-from scalewise.sweep.store import Record, Store
+from scalewise.sweep.store import APPLICATION, Record, Store
 with Store(sys.argv[1]) as store:
     for n in range(int(sys.argv[3])):
         key = f"{sys.argv[2]}-{n}"

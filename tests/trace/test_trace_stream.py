@@ -190,9 +190,9 @@ def test_foreign_files_are_refused_with_a_sentence(tmp_path, content, said):
 
 
 def test_unreadable_files_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"absent\.json cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"absent\.json cannot be read: no such file"):
         read(tmp_path / "absent.json")
-    with pytest.raises(InputError, match="cannot be read: Is a directory"):
+    with pytest.raises(InputError, match="cannot be read: it is a folder"):
         read(tmp_path)
 
 

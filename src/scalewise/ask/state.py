@@ -10,7 +10,6 @@ All four are derived from the fields of `Question`.
 from __future__ import annotations
 
 import shlex
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import msgspec
 
 from scalewise.ask.question import Question, question_fields, question_from
 from scalewise.errors import InputError, did_you_mean
+from scalewise.reading import MOST_TOML, parse_toml, read_text
 
 
 def _given(question: Question) -> dict[str, Any]:
@@ -89,10 +89,7 @@ def from_toml(text: str) -> Question:
     Raises:
         InputError: If it is not TOML, or has keys or values that cannot be.
     """
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"the plan is not valid TOML: {error}") from error
+    table = parse_toml(text, "the plan")
     for key in table:
         if key not in Question.__struct_fields__:
             hint = did_you_mean(key, Question.__struct_fields__)
@@ -106,11 +103,7 @@ def read_plan(path: str | Path) -> Question:
     Raises:
         InputError: If there is no such file, or it is no plan.
     """
-    file = Path(path).expanduser()
-    try:
-        return from_toml(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the plan {file}: {error}") from error
+    return from_toml(read_text(path, what="plan", most=MOST_TOML))
 
 
 def command(question: Question) -> str:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import numbers
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -33,6 +32,7 @@ from scalewise.cluster import (
     Fabric,
 )
 from scalewise.errors import InputError, did_you_mean
+from scalewise.reading import read_toml, user_path
 from scalewise.units import parse
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -227,7 +227,7 @@ def find(kind: str, name: str) -> Path:
         InputError: If there is none.
     """
     if name.endswith(".toml"):
-        path = Path(name).expanduser()
+        path = user_path(name)
         if not path.is_file():
             message = f"{path}: no such file"
             raise InputError(message)
@@ -267,7 +267,7 @@ def _folders(kind: str) -> tuple[Path, ...]:
 @lru_cache(maxsize=64)
 def _folders_of(kind: str, own: str | None) -> tuple[Path, ...]:
     """Return the user's folder, if there is one, before the package's."""
-    return (*([Path(own).expanduser() / kind] if own else []), PACKAGE / kind)
+    return (*([user_path(own) / kind] if own else []), PACKAGE / kind)
 
 
 @lru_cache(maxsize=4096)
@@ -281,7 +281,7 @@ def _beside(path: Path, name: Any) -> str:
     if not isinstance(name, str):
         message = f"{path}: accelerator and fabric must be names or paths, not {name!r}"
         raise InputError(message)
-    return str(path.parent / Path(name).expanduser()) if name.endswith(".toml") else name
+    return str(path.parent / user_path(name)) if name.endswith(".toml") else name
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -299,14 +299,7 @@ def _version(path: Path) -> int:
 
 @lru_cache(maxsize=512)
 def _read_version(path: Path, _version: int) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        message = f"{path} is not valid TOML: {error}"
-        raise InputError(message) from error
-    except UnicodeDecodeError as error:
-        message = f"{path} is not UTF-8 text"
-        raise InputError(message) from error
+    return read_toml(path, what="catalog file")
 
 
 def _table(path: Path, type_: type[msgspec.Struct], units: Mapping[str, str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from scalewise.errors import InputError
+from scalewise.reading import user_path
 
 if TYPE_CHECKING:
     from scalewise.evidence.expert_fit import ExpertFit
@@ -95,11 +96,11 @@ def calibrate(
 
     runs = [run for path in (sources or (None,)) for run in read_runs(path)]
     if experts_only:
-        _experts(runs, Path(output).expanduser(), as_json=as_json)
+        _experts(runs, user_path(output), as_json=as_json)
         return
     done = fit_all(
         runs,
-        Path(output).expanduser(),
+        user_path(output),
         intervals=not quick,
         progress=lambda text: click.echo(text, err=True),
     )
@@ -256,7 +257,7 @@ def _machine(
         click.echo(note, err=True)
     rows = [row for log in logs for row in read_nccl_tests(log)]
     fit = MachineFit(name).fit(gather(found.records if found else [], rows))
-    files = write_machine(fit, Path(output).expanduser())
+    files = write_machine(fit, user_path(output))
     if plot is not None and ending is not None:
         from scalewise.cli.common import write_bytes
         from scalewise.report.compare_figure import residual_file

@@ -21,6 +21,7 @@ from scalewise.catalog import PACKAGE, knows, load_accelerator, load_cluster, na
 from scalewise.cli.common import light_numpy, show, to_json
 from scalewise.errors import InputError, did_you_mean
 from scalewise.model import load_model
+from scalewise.reading import user_path
 from scalewise.stack import load_stack, stack_for
 
 if TYPE_CHECKING:
@@ -166,5 +167,5 @@ def _loaded(kind: str, wanted: Iterable[str], load: Callable[[str], T]) -> Itera
 def _files(kind: str) -> dict[str, Path]:
     """Return the file of every name, without opening any of them."""
     own = os.environ.get("SCALEWISE_CATALOG")
-    folders = [PACKAGE / kind, *([Path(own).expanduser() / kind] if own else [])]
+    folders = [PACKAGE / kind, *([user_path(own) / kind] if own else [])]
     return {path.stem: path for folder in folders for path in folder.glob("*.toml")}

@@ -86,14 +86,15 @@ def to_json(data: Any) -> str:
 
 
 def write(path: str, text: str) -> None:
-    """Write a text file, and report it on stderr."""
-    Path(path).expanduser().write_text(text, encoding="utf-8")
-    click.echo(f"wrote {path}", err=True)
+    """Write a text file as a whole, and report it on stderr."""
+    write_bytes(path, text.encode())
 
 
 def write_bytes(path: str, content: bytes) -> None:
-    """Write a binary file, and report it on stderr."""
-    Path(path).expanduser().write_bytes(content)
+    """Write a binary file as a whole, and report it on stderr."""
+    from scalewise.writing import write_atomically
+
+    write_atomically(path, content, hint="name another file with -o")
     click.echo(f"wrote {path}", err=True)
 
 

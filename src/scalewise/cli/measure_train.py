@@ -18,6 +18,7 @@ import click
 
 from scalewise.cli.measure_options import Problem, Where, measure_options
 from scalewise.errors import InputError, ScalewiseError, did_you_mean
+from scalewise.reading import user_path
 
 if TYPE_CHECKING:
     from scalewise.measure.launch_spec import LaunchSpec
@@ -207,7 +208,7 @@ def job_from(
         compile=compiled,
         routing=check_routing(asked["routing"] or "balanced"),
         # Ranks may run in another folder than this command.
-        text=None if flags["text"] is None else str(Path(flags["text"]).expanduser().absolute()),
+        text=None if flags["text"] is None else str(user_path(flags["text"]).absolute()),
     )  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +20,7 @@ import click
 from scalewise.cli.common import light_numpy, put, show, to_json
 from scalewise.cli.sweeping import sweep_options
 from scalewise.errors import InputError
+from scalewise.reading import user_path
 
 if TYPE_CHECKING:
     from scalewise.cli.sweeping import Runner
@@ -40,7 +40,7 @@ def _store_inside(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def stored(**given: Any) -> Any:
         if given["store"] is None:
-            given["store"] = str(Path(given["output"]).expanduser() / STORE)
+            given["store"] = str(user_path(given["output"]) / STORE)
         return command(**given)
 
     return stored
@@ -117,8 +117,9 @@ def run_command(
 def new_command(path: str, *, force: bool) -> None:
     """Write a study file with a comment on every key; it runs as written."""
     from scalewise.study.template import new_study
+    from scalewise.writing import write_atomically
 
-    target = Path(path).expanduser()
+    target = user_path(path)
     if target.suffix != ".toml":
         raise InputError(
             f"FILE {path}: unsupported file type {target.suffix or '(none)'}",
@@ -126,7 +127,7 @@ def new_command(path: str, *, force: bool) -> None:
         )
     if target.exists() and not force:
         raise InputError(f"FILE {target} exists", hint="add --force to overwrite it")
-    target.write_text(new_study(target.stem), encoding="utf-8")
+    write_atomically(target, new_study(target.stem))
     click.echo(f"wrote {target}: edit it, then `scalewise study run {target}`", err=True)
 
 

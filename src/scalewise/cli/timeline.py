@@ -16,6 +16,7 @@ import click
 from scalewise.cli.common import light_numpy, put, show, to_json, write_bytes
 from scalewise.cli.options import question_options
 from scalewise.errors import InputError
+from scalewise.reading import user_path
 
 if TYPE_CHECKING:
     from scalewise.ask.question import Question
@@ -82,12 +83,10 @@ def timeline(
     if line.estimate.infeasible is not None and (output or as_json):
         click.echo(f"does not fit: {line.estimate.infeasible}", err=True)
     if opens:
-        from pathlib import Path
-
         from scalewise.simulation.serve import serve
 
         assert output is not None
-        serve(Path(output).expanduser(), say=lambda text: click.echo(text, err=True))
+        serve(user_path(output), say=lambda text: click.echo(text, err=True))
     return 0 if line.estimate.feasible else 1
 
 
@@ -152,9 +151,7 @@ def _write(line: Timeline, output: str, ending: str) -> None:
 
         write_bytes(output, timeline_file(line, ending))
         return
-    from pathlib import Path
-
     from scalewise.simulation.trace import write_trace
 
-    count = write_trace(line, Path(output).expanduser())
+    count = write_trace(line, user_path(output))
     click.echo(f"wrote {output}: {count:,} events, open it at https://ui.perfetto.dev", err=True)

@@ -10,7 +10,6 @@ Every fitted number has its spread, and what the data did not determine is marke
 from __future__ import annotations
 
 import textwrap
-import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,9 @@ from scalewise.evidence.expert_fit import PRIORS as EXPERT_PRIORS
 from scalewise.evidence.parameters import CHIP, COMPLEMENT, FABRIC, STACK
 from scalewise.evidence.table import precision_families
 from scalewise.fields import field_docs
+from scalewise.reading import read_toml
 from scalewise.stack import Stack, load_stack
+from scalewise.writing import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -166,9 +167,7 @@ def write_experts(fit: ExpertFit, folder: Path) -> Path:
     """Write the constants of experts into a catalog folder."""
     constants, notes = fitted_experts(fit)
     path = folder / "experts" / f"{constants.name}.toml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(struct_toml(constants, notes), encoding="utf-8")
-    return path
+    return write_atomically(path, struct_toml(constants, notes), make_folder=True)
 
 
 def round_to(value: float, digits: int = 5) -> float:
@@ -230,11 +229,7 @@ def write_catalog(
 
     def put(kind: str, name: str, text: str) -> None:
         path = folder / kind / f"{name}.toml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-        written.append(path)
+        written.append(write_atomically(path, text, make_folder=True))
 
     owners = [stack.constants_from or stack.name for stack in table.stacks]
     for name in names("stacks"):
@@ -276,14 +271,12 @@ def write_catalog(
 def write_ranges(effects: Effects, folder: Path) -> Path:
     """Write the effects behind intervals into a catalog folder."""
     path = folder / "ranges.toml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(struct_toml(effects, {}), encoding="utf-8")
-    return path
+    return write_atomically(path, struct_toml(effects, {}), make_folder=True)
 
 
 def _aliases(kind: str, name: str) -> str:
     """The line of aliases that the present file has: structs do not carry it."""
-    table = tomllib.loads(find(kind, name).read_text(encoding="utf-8"))
+    table = read_toml(find(kind, name))
     return f"aliases = {toml_value(table['aliases'])}\n" if "aliases" in table else ""
 
 

@@ -9,15 +9,17 @@ known of the software and the chip without the source is stored too: intervals d
 
 from __future__ import annotations
 
-import csv
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from scalewise.errors import InputError
 from scalewise.evidence.runs import SHIPPED
 from scalewise.ranges import Knowledge
+from scalewise.reading import read_csv, user_path
+from scalewise.writing import csv_text, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,23 +68,26 @@ def write_left_out(
         kept: Predictions of other runs that stay in the file.
     """
     path = folder / "runs" / FILE.name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(LeftOutRow.__struct_fields__)
-        for row in ({**kept} | left_out_rows(rows) if kept else left_out_rows(rows)).values():
-            rate = f"{row.predicted:.10g}"
-            known = str(row.calibrated).lower()
-            writer.writerow([row.id, row.source, rate, row.knowledge, known])
-    return path
+    written = [
+        {**msgspec.structs.asdict(row), "predicted": f"{row.predicted:.10g}"}
+        for row in ({**kept} | left_out_rows(rows) if kept else left_out_rows(rows)).values()
+    ]
+    text = csv_text(written, LeftOutRow.__struct_fields__)
+    return write_atomically(path, text, make_folder=True)
 
 
 def read_left_out(path: Path | None = None) -> dict[str, LeftOutRow]:
     """Return predictions by id: of the user's catalog if it has them, else the shipped ones."""
     own = os.environ.get("SCALEWISE_CATALOG")
     if path is None and own:
-        mine = Path(own).expanduser() / "runs" / FILE.name
+        mine = user_path(own) / "runs" / FILE.name
         path = mine if mine.exists() else None
-    with (path or FILE).open(newline="", encoding="utf-8") as stream:
-        rows = [msgspec.convert(row, LeftOutRow, strict=False) for row in csv.DictReader(stream)]
+    table = read_csv(path or FILE)
+    try:
+        rows = [msgspec.convert(row, LeftOutRow, strict=False) for _, row in table.rows]
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"{path or FILE} is not a table of predictions: {error}",
+            hint="`scalewise calibrate` writes it",
+        ) from error
     return {row.id: row for row in rows}

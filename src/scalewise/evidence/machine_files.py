@@ -16,6 +16,7 @@ from scalewise.cluster import Cluster
 from scalewise.evidence.files import round_to, struct_toml, toml_value
 from scalewise.evidence.machine import MachineFit
 from scalewise.fields import field_docs
+from scalewise.writing import write_atomically
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -75,9 +76,4 @@ def _cluster_text(fit: MachineFit) -> str:
 
 
 def _put(folder: Path, kind: str, name: str, text: str) -> Path:
-    path = folder / kind / f"{name}.toml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
-    return path
+    return write_atomically(folder / kind / f"{name}.toml", text, make_folder=True)

@@ -11,15 +11,16 @@ unless it was given one: its rows say "cpu", and can be read but not predicted.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from scalewise.evidence.runs import SHIPPED, Run
+from scalewise.reading import read_csv
 from scalewise.records.files import Record
 from scalewise.records.job import TrainJob, job_of
 from scalewise.records.metrics import CONVENTION, Summary, by_job, summarize
+from scalewise.writing import csv_text, write_atomically
 
 SOURCE = "measured"
 """What the column `source` says of the user's own rows."""
@@ -29,8 +30,7 @@ FRAMEWORK = "pytorch"
 
 def columns() -> list[str]:
     """The columns of the shipped table, in its order."""
-    with SHIPPED.open(newline="", encoding="utf-8") as stream:
-        return next(csv.reader(stream))
+    return read_csv(SHIPPED).columns
 
 
 def run_rows(records: Iterable[Record]) -> list[dict[str, str]]:
@@ -50,10 +50,7 @@ def runs_of(records: Iterable[Record]) -> list[Run]:
 
 def write_csv(records: Iterable[Record], path: str | Path) -> None:
     """Write the rows as a table that `scalewise validate` reads."""
-    with Path(path).open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, columns())
-        writer.writeheader()
-        writer.writerows(run_rows(records))
+    write_atomically(path, csv_text(run_rows(records), columns()))
 
 
 def _cell(value: Any) -> str:

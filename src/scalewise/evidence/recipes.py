@@ -13,13 +13,13 @@ match anything.
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalewise.experts import UNTRAINED, CudaGraphs, Dispatcher
+from scalewise.reading import read_csv
 
 if TYPE_CHECKING:
     from scalewise.evidence.runs import Run
@@ -90,8 +90,7 @@ def _with_notes(recipe: Recipe, notes: str) -> Recipe:
 
 @lru_cache(maxsize=1)
 def _lines() -> tuple[dict[str, str], ...]:
-    with TABLE.open(encoding="utf-8", newline="") as file:
-        return tuple(csv.DictReader(file))
+    return tuple(row for _, row in read_csv(TABLE).rows)
 
 
 def _matches(run: Run, line: dict[str, str]) -> bool:

@@ -9,7 +9,6 @@ log-normal, spreads are factors. The loss is Cauchy, because published sweeps co
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +19,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from scalewise.errors import InputError, require
+from scalewise.errors import require
 from scalewise.evidence.parameters import Parameter
 from scalewise.numeric import Array
+from scalewise.reading import read_csv
 
 Key = tuple[str, str, str]
 """(scope, owner, parameter), for example ("fabric", "efa", "hop_seconds")."""
@@ -189,15 +189,8 @@ def read_table(path: Path) -> list[dict[str, str]]:
     Raises:
         InputError: If it cannot be read.
     """
-    try:
-        with path.open(newline="", encoding="utf-8") as stream:
-            return [
-                {key: value for key, value in row.items() if key and value}
-                for row in csv.DictReader(stream)
-            ]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        message = f"{path} cannot be read as a CSV table: {error}"
-        raise InputError(message, hint="give a file with the columns of the shipped one") from error
+    table = read_csv(path, hint="give a file with the columns of the shipped one")
+    return [{key: cell for key, cell in row.items() if key and cell} for _, row in table.rows]
 
 
 def sort_rows(

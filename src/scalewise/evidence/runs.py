@@ -10,7 +10,6 @@ had to choose, and refuses with a reason when something a prediction needs is ab
 
 from __future__ import annotations
 
-import csv
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,12 +29,13 @@ from scalewise.cluster import Cluster
 from scalewise.errors import InputError, ScalewiseError
 from scalewise.evidence.recipes import mtp_layers, recipe_of
 from scalewise.model import Convention, Mla, Model, Moe
+from scalewise.reading import read_csv, user_path
 from scalewise.stack import stack_for
 from scalewise.strategy import Strategy
 from scalewise.workload import Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    pass
 
 SHIPPED = Path(__file__).parent.parent / "catalog" / "runs" / "runs.csv"
 
@@ -457,27 +457,13 @@ def read_runs(path: str | Path | None = None) -> list[Run]:
     Raises:
         InputError: If it cannot be read, or lacks the columns a run needs.
     """
-    file = SHIPPED if path is None else Path(path)
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream)
-            header = reader.fieldnames or []
-            missing = [name for name in REQUIRED if name not in header]
-            if missing:
-                raise InputError(
-                    f"{file} has no column {missing[0]!r}",
-                    hint="see `scalewise validate --help` for the columns",
-                )
-            return [Run(row, line) for line, row in _rows(reader)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    file = SHIPPED if path is None else user_path(path)
+    hint = "give a CSV file with the columns of the shipped runs"
+    columns, rows = read_csv(file, what="table of runs", hint=hint)
+    missing = [name for name in REQUIRED if name not in columns]
+    if missing:
         raise InputError(
-            f"{file} cannot be read as a CSV table: {error}",
-            hint="give a CSV file with the columns of the shipped runs",
-        ) from error
-
-
-def _rows(reader: csv.DictReader[str]) -> Iterable[tuple[int, dict[str, str]]]:
-    """Rows with the line they end on; a stray comma in a note must not lose the table."""
-    for row in reader:
-        cells = {key: value for key, value in row.items() if isinstance(key, str) and value}
-        yield reader.line_num, cells
+            f"{file} has no column {missing[0]!r}",
+            hint="see `scalewise validate --help` for the columns",
+        )
+    return [Run({key: cell for key, cell in row.items() if cell}, line) for line, row in rows]

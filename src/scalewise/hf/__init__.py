@@ -11,7 +11,6 @@ are refused by name.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from scalewise.errors import InputError, did_you_mean
 from scalewise.hf import dense, experts
 from scalewise.hf.config import Config, refuse_other_layers
 from scalewise.model import Model
+from scalewise.reading import read_json, user_path
 
 _FAMILIES = dense.FAMILIES | experts.FAMILIES
 
@@ -94,20 +94,10 @@ def read_hf_config(path: str | Path, name: str | None = None) -> Model:
     Raises:
         InputError: If the file is missing, is not JSON, or does not describe a known model.
     """
-    path = Path(path)
+    path = user_path(path)
     if path.is_dir():
         path = path / "config.json"
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        message = f"{path}, line {error.lineno}: not valid JSON ({error.msg})"
-        raise InputError(
-            message,
-            hint="download the config.json again",
-        ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"{path} cannot be read: {error}"
-        raise InputError(message) from error
+    config = read_json(path, what="config", hint="download the config.json again")
     if not isinstance(config, dict):
         message = f"{path} holds a JSON {type(config).__name__}, not an object"
         raise InputError(message)

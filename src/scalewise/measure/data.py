@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from scalewise.errors import InputError
+from scalewise.reading import read_bytes
 
 BRANCHES = 8
 """In synthetic text the next token is one of so many: a model can learn that, as a falling loss
@@ -58,10 +58,7 @@ class TextFile:
                 f"a vocabulary of {vocab} has no room for the {BYTES} bytes of a text file",
                 hint="take a model with vocab 256 or more, or leave --text out",
             )
-        try:
-            content = Path(path).read_bytes()
-        except OSError as error:
-            raise InputError(f"--text {path}: {error.strerror or error}") from error
+        content = read_bytes(path, what="--text")
         if len(content) <= length:
             raise InputError(
                 f"{path} has {len(content)} bytes, fewer than one sequence of {length} + 1",

@@ -6,13 +6,15 @@
 
 A line is written in a single call and flushed to the disk, with a line break in front if the file
 does not end in one. A crash during a write can therefore tear the line it was writing and no other;
-readers skip a torn line and note it. The schema has a number: records of a newer scalewise are
-skipped and noted, too.
+readers skip a torn line and note it. Each line ends with a checksum of what stands before it: a
+changed line is skipped and noted, since a flipped bit is another measurement. The schema has a
+number: records of a newer scalewise are skipped and noted, too.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,11 +25,13 @@ from typing import Annotated, Any
 import msgspec
 
 from scalewise.errors import InputError, ScalewiseError
+from scalewise.reading import read_bytes, user_path
 from scalewise.records.environment import Environment
 from scalewise.records.job import job_of
+from scalewise.writing import checksum
 
-SCHEMA = 1
-"""Changes whenever an older scalewise could misread a record."""
+SCHEMA = 2
+"""Changes whenever an older scalewise could misread a record; from 2 on lines have a checksum."""
 
 ENDING = ".jsonl"
 
@@ -82,7 +86,7 @@ def file_of(output: str | Path, kind: str) -> Path:
         output: A file that ends in .jsonl, or a folder.
         kind: What is measured.
     """
-    path = Path(output).expanduser()
+    path = user_path(output)
     return path if path.suffix == ENDING else path / f"{kind}{ENDING}"
 
 
@@ -125,12 +129,27 @@ def append(path: str | Path, record: Record) -> None:
         ScalewiseError: If it cannot be written; what was in the file stays readable.
     """
     try:
-        _append(Path(path), msgspec.json.encode(record) + b"\n")
+        _append(user_path(path), _line_of(record))
     except OSError as error:
         raise ScalewiseError(
             f"a record cannot be added to {path}: {error.strerror or error}",
             hint="make room, or name another place with -o",
         ) from error
+
+
+def _line_of(record: Record) -> bytes:
+    """A record as a line; its last key is the checksum of the bytes before it."""
+    body = msgspec.json.encode(msgspec.structs.replace(record, schema=SCHEMA))[:-1]
+    return body + b',"checksum":"' + checksum(body).hex().encode() + b'"}\n'
+
+
+_CHECKSUM = re.compile(rb',"checksum":"([0-9a-f]{32})"\}\s*$')
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a line is as it was written."""
+    found = _CHECKSUM.search(line)
+    return found is not None and checksum(line[: found.start()]).hex().encode() == found[1]
 
 
 def _append(file: Path, line: bytes) -> None:
@@ -169,7 +188,7 @@ def files_of(path: str | Path) -> list[Path]:
     Raises:
         InputError: If there is neither.
     """
-    given = Path(path).expanduser()
+    given = user_path(path)
     if given.is_dir():
         files = sorted(given.rglob(f"*{ENDING}"))
         if not files:
@@ -185,7 +204,7 @@ def files_of(path: str | Path) -> list[Path]:
 
 def holds_records(path: str | Path) -> bool:
     """Whether a path looks like records: a folder, or a file of JSON lines; other tables do not."""
-    where = Path(path).expanduser()
+    where = user_path(path)
     return where.is_dir() or where.suffix == ".jsonl"
 
 
@@ -239,11 +258,7 @@ def _check(record: Record) -> None:
 
 
 def _lines(file: Path, notes: list[str]) -> Iterator[Record]:
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror or error}") from error
-    lines = content.split(b"\n")
+    lines = read_bytes(file, what="records").split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -256,12 +271,18 @@ def _lines(file: Path, notes: list[str]) -> Iterator[Record]:
                     "this scalewise reads"
                 )
                 continue
+            if head.schema != 1 and not _is_whole(line):
+                notes.append(
+                    f"{where} was skipped: its checksum does not match, it was changed after it "
+                    "was written"
+                )
+                continue
             record = msgspec.json.decode(line, type=Record)
             _check(record)
             yield record
         except InputError as error:
             notes.append(f"{where} was skipped: {error}")
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             torn = number == len(lines) or not line.rstrip().endswith(b"}")
             why = "it is truncated, as by a crash during a write" if torn else str(error)
             notes.append(f"{where} was skipped: {why}")
@@ -277,7 +298,7 @@ def merge(paths: Iterable[str | Path], output: str | Path) -> Found:
     Returns:
         Everything the file holds afterwards, and what was skipped on the way.
     """
-    target = Path(output).expanduser()
+    target = user_path(output)
     found = read_records(*paths)
     notes = list(found.notes)
     have: set[str] = set()

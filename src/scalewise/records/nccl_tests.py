@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import InputError
+from scalewise.reading import MOST_TABLE, read_bytes, user_path
 from scalewise.records.environment import accelerator_of
 from scalewise.records.rows import bus_factor
 
@@ -70,11 +71,8 @@ def read_nccl_tests(path: str | Path) -> list[dict[str, Any]]:
         InputError: If the file cannot be read, or has no such row, or a header lacks what a row
             needs.
     """
-    file = Path(path).expanduser()
-    try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror or error}") from error
+    file = user_path(path)
+    text = read_bytes(file, what="log", most=MOST_TABLE).decode(errors="replace")
     rows: list[dict[str, Any]] = []
     log = _Log()
     skipped: set[str] = set()

@@ -15,6 +15,7 @@ from typing import Any
 
 from scalewise.errors import InputError, MissingExtraError, require
 from scalewise.metrics import METRICS
+from scalewise.reading import user_path
 from scalewise.report.draw_matplotlib import images
 from scalewise.report.study_figure import study_figure, study_figures
 from scalewise.report.study_page import study_page
@@ -25,6 +26,7 @@ from scalewise.study.rows import Row
 from scalewise.study.run import Answer
 from scalewise.study.tasks import evaluate_step
 from scalewise.sweep.fingerprint import fingerprint
+from scalewise.writing import write_atomically
 
 _WHOLE = ("seq_len", "tp", "pp", "cp", "accelerators", "nodes", "message_bytes")
 COLUMNS: dict[str, type] = {
@@ -114,7 +116,7 @@ def write_report(
     Raises:
         InputError: If the folder cannot be made.
     """
-    out = Path(folder).expanduser()
+    out = user_path(folder)
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -129,7 +131,7 @@ def write_report(
         pictures[figure.name] = files["svg"]
         for ending, content in files.items():
             path = out / "figures" / f"{figure.name}.{ending}"
-            path.write_bytes(content)
+            write_atomically(path, content)
             written.append(path)
     rows = study_rows(answer.rows)
     page = study_page(
@@ -137,9 +139,9 @@ def write_report(
     )
     texts = (page, to_csv(rows, COLUMNS), to_json(verdict_records(answer)), answer.study.text)
     for path, text in zip(written, texts, strict=False):
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, text)
     try:
-        (out / "points.parquet").write_bytes(to_parquet(rows, COLUMNS))
+        write_atomically(out / "points.parquet", to_parquet(rows, COLUMNS))
         written.append(out / "points.parquet")
     except MissingExtraError:
         # Not needed: the same points are in the CSV.

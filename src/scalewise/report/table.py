@@ -9,7 +9,6 @@ SI units, fractions from 0 to 1, empty cells where a value is unknown.
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -20,6 +19,7 @@ import msgspec
 
 from scalewise.errors import require
 from scalewise.report.figure import Figure
+from scalewise.writing import csv_text
 
 Columns = Mapping[str, type]
 """Types of the columns by name, in order."""
@@ -38,13 +38,8 @@ def columns_of(type_: type, *, leave: Sequence[str] = ()) -> dict[str, type]:
 
 
 def to_csv(rows: Rows, columns: Columns) -> str:
-    """Return rows as CSV; booleans are `true` and `false`."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(columns), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: str(v).lower() if isinstance(v, bool) else v for k, v in row.items()})
-    return file.getvalue()
+    """Return rows as CSV; see `writing.csv_text`."""
+    return csv_text(rows, list(columns))
 
 
 def frame(rows: Rows, columns: Columns | None) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from scalewise.simulation.events import STREAM_NAMES, STREAMS
 from scalewise.units import GIB
+from scalewise.writing import write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +37,7 @@ def write_trace(line: Timeline, path: Path) -> int:
     text, count = trace_json(line)
     data = text.encode()
     # A fixed time in the header: the same step gives the same bytes.
-    path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
+    write_atomically(path, gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
     return count
 
 

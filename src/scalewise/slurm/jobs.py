@@ -23,6 +23,7 @@ import msgspec
 from scalewise.errors import InputError, ScalewiseError
 from scalewise.slurm.queue import ENDED, Entry, Queue, cancel, log_tail, poll_sleep
 from scalewise.slurm.script import submit
+from scalewise.writing import write_atomically
 
 T = TypeVar("T")
 
@@ -182,9 +183,9 @@ class JobRun(ABC, Generic[T]):
                 self.jobs[job.name] = msgspec.structs.replace(job, number=own)
                 try:
                     content = msgspec.json.encode(self.jobs[job.name])
-                    (self.folder / f"{job.name}.job").write_bytes(content)
-                except OSError as error:
-                    self.say(f"job {own} cannot be resumed later: {error.strerror or error}")
+                    write_atomically(self.folder / f"{job.name}.job", content)
+                except ScalewiseError as error:
+                    self.say(f"job {own} cannot be resumed later: {error}")
 
     def collect(self) -> list[T]:
         """Return results that jobs have written since the last call."""

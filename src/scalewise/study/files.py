@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from scalewise.errors import InputError, did_you_mean
+from scalewise.reading import MOST_TOML, parse_toml, read_text, user_path
 from scalewise.study.measures import axis, metric
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -263,7 +263,7 @@ def find_study(name: str) -> Path:
         InputError: If there is none.
     """
     if name.endswith(".toml"):
-        path = Path(name).expanduser()
+        path = user_path(name)
         if not path.is_file():
             raise InputError(f"there is no file {path}", hint="`scalewise study new` writes one")
         return path
@@ -280,10 +280,7 @@ def load_study(name: str) -> Study:
         InputError: If there is none, or its file is invalid; the message names the key.
     """
     path = find_study(name)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as a text file in UTF-8") from error
+    text = read_text(path, what="study", most=MOST_TOML)
     return read_study(text, name=path.stem, where=str(path))
 
 
@@ -298,10 +295,7 @@ def read_study(text: str, *, name: str = "study", where: str = "study") -> Study
     Raises:
         InputError: Naming the invalid key.
     """
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{where} is not valid TOML: {error}") from error
+    table = parse_toml(text, where)
     defaults = table.pop("defaults", {})
     if not isinstance(defaults, dict):
         raise InputError(f"{where}: `defaults` is a table", hint="write [defaults] above its keys")
@@ -325,7 +319,7 @@ def read_study(text: str, *, name: str = "study", where: str = "study") -> Study
 
 def _folders() -> list[Path]:
     own = os.environ.get("SCALEWISE_CATALOG")
-    return [*([Path(own).expanduser() / "studies"] if own else []), SHIPPED]
+    return [*([user_path(own) / "studies"] if own else []), SHIPPED]
 
 
 def _check_keys(table: dict[str, Any], type_: type[msgspec.Struct], where: str) -> None:

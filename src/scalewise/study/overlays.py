@@ -9,11 +9,9 @@ sequence length and a size range around it. Its strategy is in the label.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from scalewise.catalog import load_cluster
 from scalewise.errors import InputError
@@ -21,6 +19,7 @@ from scalewise.evidence.collectives import Collective, read_collectives
 from scalewise.evidence.measured import runs_of
 from scalewise.evidence.runs import Run, UnsupportedError, read_runs
 from scalewise.model import Model, load_model
+from scalewise.reading import read_csv
 from scalewise.records.files import holds_records, read_records
 from scalewise.study.files import Experiment
 from scalewise.study.measures import Value
@@ -76,9 +75,8 @@ def read_overlays(paths: Iterable[str]) -> list[Measured]:
 def _header(path: str) -> list[str]:
     """Return the columns of a table; none if it cannot be read, which its reader reports."""
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as stream:
-            return next(csv.reader(stream), [])
-    except (OSError, UnicodeDecodeError, csv.Error):
+        return read_csv(path).columns
+    except InputError:
         return []
 
 

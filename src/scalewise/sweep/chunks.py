@@ -9,7 +9,6 @@ and a job that is killed leaves what it had.
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 import sys
@@ -22,6 +21,7 @@ import msgspec
 from scalewise.sweep.local import computed
 from scalewise.sweep.store import Record
 from scalewise.sweep.work import Keyed, Outcome, Work, compute_elsewhere, record_of
+from scalewise.writing import checksum, write_atomically
 
 SAVE_SECONDS = 10.0
 """Seconds between two writes of unfinished results, in case the job is killed."""
@@ -72,20 +72,33 @@ def run_chunk(path: str, work: Work, tasks: Sequence[Keyed], cpus: int) -> None:
 
 def write_results(path: Path, results: Results) -> None:
     """Replace a file of results as a whole."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with beside.open("wb") as file:
-        file.write(msgspec.msgpack.encode(results))
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    write_sealed(path, msgspec.msgpack.encode(results))
 
 
 def read_results(path: Path) -> Results | None:
-    """Read a file of results; None if there is none, or it cannot be read."""
+    """Read a file of results; None if there is none, or it is not as it was written."""
     try:
-        return msgspec.msgpack.decode(path.read_bytes(), type=Results)
-    except (OSError, msgspec.DecodeError):
+        return msgspec.msgpack.decode(read_sealed(path), type=Results)
+    except (OSError, ValueError):
         return None
+
+
+def write_sealed(path: Path, content: bytes) -> None:
+    """Replace a file by content behind its checksum."""
+    write_atomically(path, checksum(content) + content)
+
+
+def read_sealed(path: Path) -> bytes:
+    """Read content behind its checksum.
+
+    Raises:
+        OSError: If there is no such file.
+        ValueError: If the content is not as it was written.
+    """
+    sealed = path.read_bytes()
+    if checksum(sealed[16:]) != sealed[:16]:
+        raise ValueError(f"{path} is damaged: its checksum does not match")
+    return sealed[16:]
 
 
 def main() -> None:
@@ -93,7 +106,7 @@ def main() -> None:
     # Time limits and scancel arrive as SIGTERM: leave in order, so that results are written.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     file = Path(sys.argv[1])
-    work, tasks, cpus = pickle.loads(file.read_bytes())
+    work, tasks, cpus = pickle.loads(read_sealed(file))
     run_chunk(str(file.with_suffix(".results")), work, tasks, cpus)
 
 

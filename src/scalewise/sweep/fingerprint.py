@@ -22,6 +22,7 @@ import msgspec
 
 from scalewise.catalog import PACKAGE
 from scalewise.errors import InputError
+from scalewise.reading import user_path
 
 SOURCES = ("physics", "step", "explore", "ask")
 """Folders of the package whose code decides about numbers; the nouns beside them do as well."""
@@ -112,7 +113,7 @@ def _source_of(module: str) -> str:
 
 def _catalog_files(own: str | None) -> Iterator[tuple[str, str, int, int]]:
     """Every catalog file: its name, its place, when it changed, its size."""
-    for label, root in (("own", own and Path(own).expanduser()), ("package", PACKAGE)):
+    for label, root in (("own", own and user_path(own)), ("package", PACKAGE)):
         if not root or not Path(root).is_dir():
             continue
         kinds = sorted(path for path in Path(root).iterdir() if path.is_dir())

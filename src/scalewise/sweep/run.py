@@ -213,7 +213,7 @@ class _Sweep(Generic[R]):
             return None
         try:
             return (self.decoder.decode(written),)
-        except msgspec.DecodeError:
+        except ValueError:
             return None
 
     def _task(self, key: str) -> msgspec.Struct:

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import msgspec
 
+from scalewise.reading import user_path
 from scalewise.slurm.jobs import Job, JobRun
 from scalewise.slurm.script import check_positive, header, minutes
-from scalewise.sweep.chunks import read_results
+from scalewise.sweep.chunks import read_results, write_sealed
 from scalewise.sweep.store import Store, StoreError
 from scalewise.sweep.work import Keyed, Outcome, Work
 
@@ -115,8 +116,8 @@ def _script(
 
 def folder_of(store: str | Path, options: SlurmOptions) -> Path:
     """Return the folder in which jobs leave their files."""
-    given = options.folder or f"{Path(store).expanduser().absolute()}.slurm"
-    return Path(given).expanduser().absolute()
+    given = options.folder or f"{user_path(store).absolute()}.slurm"
+    return user_path(given).absolute()
 
 
 def chunk_size(tasks: int, options: SlurmOptions) -> int:
@@ -169,7 +170,7 @@ class ChunkRun(JobRun[Outcome]):
         for job in jobs:
             tasks = [(key, self.tasks[key]) for key in job.keys]
             content = pickle.dumps((self.work, tasks, self.options.cpus))
-            (self.folder / f"{job.name}.tasks").write_bytes(content)
+            write_sealed(self.folder / f"{job.name}.tasks", content)
         return _script([job.name for job in jobs], self.folder, self.options)
 
     def _collect(self, job: Job) -> tuple[list[Outcome], bool]:

@@ -7,7 +7,8 @@
 
 Every `put` is one transaction: a process that is killed loses only what it was computing. Several
 processes, and several sweeps, may share a file. A damaged file is set aside and a new one begun,
-because results can be computed again.
+because results can be computed again. Every row has a checksum, because SQLite has none: a row with
+a flipped bit counts as missing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import sqlite3
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -25,15 +27,17 @@ import msgspec
 
 from scalewise._version import __version__
 from scalewise.errors import InputError, ScalewiseError
+from scalewise.reading import user_path
 from scalewise.units import format_bytes
+from scalewise.writing import checksum
 
 T = TypeVar("T")
 
 APPLICATION = 0x5CA1E515
 """SQLite's `application_id` of stores, which other programs' databases do not have."""
 
-SCHEMA = 1
-"""SQLite's `user_version`: rises when an older scalewise could not read the tables."""
+SCHEMA = 2
+"""SQLite's `user_version`: rises with every change of the table."""
 
 BUSY_SECONDS = 60.0
 """How long to wait while another process writes."""
@@ -45,12 +49,18 @@ FOREIGN = {".csv", ".json", ".toml", ".html", ".svg", ".png", ".parquet", ".py",
 # it does not work across machines. Names as in the third field from the end of mountinfo.
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "lustre", "beegfs", "gpfs", "ceph", "9p", "afs"}
 
-_TABLES = """
-CREATE TABLE IF NOT EXISTS points (
+_COLUMNS = "key, function, fingerprint, version, task, result, made"
+_ALL = f"SELECT {_COLUMNS}, checksum FROM points"
+_TABLE = """CREATE TABLE points (
     key TEXT PRIMARY KEY, function TEXT NOT NULL, fingerprint TEXT NOT NULL,
-    version TEXT NOT NULL, task BLOB NOT NULL, result BLOB NOT NULL, made REAL NOT NULL
-) WITHOUT ROWID;
-"""
+    version TEXT NOT NULL, task BLOB NOT NULL, result BLOB NOT NULL, made REAL NOT NULL,
+    checksum BLOB NOT NULL
+) WITHOUT ROWID"""
+
+# Where SQLite's file format has what tells our files from others, https://sqlite.org/fileformat.html
+_MAGIC = b"SQLite format 3\0"
+_APPLICATION_AT = slice(68, 72)
+_FIRST_PAGE = 4096
 
 
 class StoreError(ScalewiseError):
@@ -118,7 +128,7 @@ class Store:
         Raises:
             InputError: If the folder cannot be written, or the file is something else.
         """
-        self.path = Path(path).expanduser().absolute()
+        self.path = user_path(path).absolute()
         self.say = say or say_on_stderr
         self._inode = 0
         if self.path.suffix.lower() in FOREIGN:
@@ -158,16 +168,21 @@ class Store:
 
     def __iter__(self) -> Iterator[Point]:
         """Every point with its task and result as plain types, the oldest first."""
-        columns = "key, function, fingerprint, version, made, task, result"
-        query = f"SELECT {columns} FROM points ORDER BY made, key"
-        for row in self._rows(query):
-            *plain, task, result = row
+        for row in self._sound(f"{_ALL} ORDER BY made, key"):
+            key, function, fingerprint, version, task, result, made = row
             try:
                 data = msgspec.json.decode(task), msgspec.msgpack.decode(result)
-            except msgspec.DecodeError:
+            except ValueError:
                 continue  # computed again when it is asked for
-            named = dict(zip(columns.split(", ")[:5], plain, strict=True))
-            yield Point(**named, task=data[0], result=data[1])
+            yield Point(
+                key=key,
+                function=function,
+                fingerprint=fingerprint,
+                version=version,
+                made=made,
+                task=data[0],
+                result=data[1],
+            )
 
     def close(self) -> None:
         """Close the file; everything that was put is in it already."""
@@ -180,15 +195,15 @@ class Store:
             keys: Names of points.
 
         Returns:
-            Encoded results of those that are there.
+            Encoded results of those that are there and as they were written.
         """
         wanted = list(keys)
         found: dict[str, bytes] = {}
         for start in range(0, len(wanted), 500):  # SQLite takes a limited number of parameters
             some = wanted[start : start + 500]
             marks = ",".join("?" * len(some))
-            query = f"SELECT key, result FROM points WHERE key IN ({marks})"
-            found.update(self._rows(query, some))
+            rows = self._sound(f"{_ALL} WHERE key IN ({marks})", some)
+            found.update((row[0], row[5]) for row in rows)
         return found
 
     def put(self, records: Sequence[Record]) -> None:
@@ -205,28 +220,37 @@ class Store:
             (r.key, r.function, r.fingerprint, r.version, r.task, r.result, r.made or now)
             for r in records
         ]
-        query = "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?, ?)"
-        self._write(lambda c: c.executemany(query, rows))
+        self._write(lambda c: _insert(c, rows))
 
     def describe(self) -> str:
         """Return what the store holds: points, functions, versions, size."""
-        query = (
-            "SELECT function, version, fingerprint, count(*), max(made) FROM points "
-            "GROUP BY function, version, fingerprint"
-        )
-        groups = self._rows(query)
-        total = sum(row[3] for row in groups)
+        counts: Counter[tuple[str, str, str]] = Counter()
+        last: dict[tuple[str, str, str], float] = {}
+        for row in self._sound(_ALL):
+            group = (row[1], row[3], row[2])
+            counts[group] += 1
+            last[group] = max(row[6], last.get(group, 0.0))
         try:
             size = format_bytes(self.path.stat().st_size)
         except OSError:
             size = "unknown size"
-        lines = [f"{self.path}: {total} points, {size}"]
-        for function, version, print_, count, made in sorted(groups, key=lambda row: -row[4]):
-            day = time.strftime("%Y-%m-%d", time.localtime(made))
+        lines = [f"{self.path}: {counts.total()} points, {size}"]
+        for group in sorted(counts, key=lambda each: -last[each]):
+            function, version, print_ = group
+            day = time.strftime("%Y-%m-%d", time.localtime(last[group]))
             lines.append(
-                f"  {count} of {function}, scalewise {version}, physics {print_}, last on {day}"
+                f"  {counts[group]} of {function}, scalewise {version}, physics {print_}, "
+                f"last on {day}"
             )
         return "\n".join(lines)
+
+    def _sound(self, query: str, given: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows as they were written, without their checksum; others are counted and said."""
+        rows = self._rows(query, given)
+        sound = [row[:-1] for row in rows if _is_sound(row)]
+        if len(sound) < len(rows):
+            self._say_damaged(len(rows) - len(sound))
+        return sound
 
     def _rows(self, query: str, given: Sequence[Any] = ()) -> list[Any]:
         """Run a query to its end."""
@@ -256,6 +280,7 @@ class Store:
             if not _damaged(error):
                 raise self._refusal(error) from error
             self._connection.close()
+            self._check_ours(error)
             self._set_aside(str(error))
             self._connection = self._open()
         try:
@@ -269,6 +294,8 @@ class Store:
             connection = None
             try:
                 connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+                # A flipped bit must not end a query; the checksum finds it.
+                connection.text_factory = lambda text: text.decode(errors="replace")
                 self._inode = self.path.stat().st_ino
                 self._prepare(connection)
             except sqlite3.Error as error:
@@ -276,6 +303,7 @@ class Store:
                     connection.close()
                 if not _damaged(error) or attempt == 2:
                     raise self._refusal(error, opening=True) from error
+                self._check_ours(error)
                 self._set_aside(str(error))
             except BaseException:
                 if connection is not None:
@@ -288,15 +316,19 @@ class Store:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Check that the file is a sound store, and make the tables of a new one."""
         # In this order, as another process may be making the same store: it marks the file first,
-        # then makes the tables, and states their version when all are there.
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        # then makes the table, and states its version when it is there.
+        _check_header(_head(self.path))
+        tables = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql NOT NULL"))
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (schema,) = connection.execute("PRAGMA user_version").fetchone()
+        ours = tables == {"points": _TABLE}
         if tables and application != APPLICATION:
+            if ours:
+                raise _Damage("its mark of a store is gone")
             raise InputError(
                 f"{self.path} is a database of another program", hint="name another file"
             )
-        if schema > SCHEMA:
+        if tables and not ours and schema > SCHEMA:
             raise InputError(
                 f"{self.path} was written by a later version of scalewise",
                 hint="update scalewise, or name another file",
@@ -305,15 +337,43 @@ class Store:
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise _Damage(verdict)
+        if tables and (schema not in (0, SCHEMA) if ours else schema == SCHEMA):
+            raise _Damage("its table and its version do not match")
+        if not tables:
+            # Before the write-ahead log, so that the mark is in the file itself from the start.
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
         mode = "DELETE" if on_network(self.path) else "WAL"
         connection.execute(f"PRAGMA journal_mode = {mode}")
         # With a write-ahead log this never waits for the disk, and still loses nothing when a
         # process is killed; a power cut may take the last seconds, never the file.
         connection.execute(f"PRAGMA synchronous = {'NORMAL' if mode == 'WAL' else 'FULL'}")
-        if not tables or schema < SCHEMA:
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.executescript(_TABLES)
-            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        # A flipped bit in a key hides rows beside its own from every lookup: all are checked here.
+        if schema < SCHEMA or not all(map(_is_sound, connection.execute(_ALL))):
+            removed = _make_table(connection)
+            if removed:
+                self._say_damaged(removed)
+
+    def _say_damaged(self, count: int) -> None:
+        self.say(
+            f"{count} of the results in {self.path} {'was' if count == 1 else 'were'} damaged "
+            "(wrong checksum): computed again"
+        )
+
+    def _check_ours(self, error: sqlite3.Error) -> None:
+        """Refuse to set aside what is not a store: a file that was named by mistake.
+
+        Raises:
+            InputError: If the file bears no sign of a store and is not empty.
+        """
+        try:
+            head = _head(self.path)
+        except OSError as failure:
+            raise self._refusal(error, opening=True) from failure
+        marked = head[_APPLICATION_AT] == APPLICATION.to_bytes(4, "big")
+        if head and not marked and b"CREATE TABLE points (" not in head:
+            raise InputError(
+                f"{self.path} is not a store of results", hint="name another file with --store"
+            ) from error
 
     def _set_aside(self, why: str) -> None:
         """Rename the damaged file and the logs that belong to it."""
@@ -369,8 +429,76 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def _damaged(error: sqlite3.Error) -> bool:
-    known = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    """Whether an error comes from the content of the file, not from disk, rights or locks."""
+    known = (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        # Of our own fixed queries: a damaged schema.
+        sqlite3.SQLITE_ERROR,
+        sqlite3.SQLITE_FORMAT,
+        sqlite3.SQLITE_TOOBIG,
+    )
     return isinstance(error, _Damage) or _code(error) in known
+
+
+def _head(path: Path) -> bytes:
+    """The first page of a file."""
+    with path.open("rb") as stream:
+        return stream.read(_FIRST_PAGE)
+
+
+def _check_header(head: bytes) -> None:
+    """Find damage in the header that SQLite takes for another format or for a read-only file."""
+    if not head:
+        return
+    marked = head[_APPLICATION_AT] == APPLICATION.to_bytes(4, "big")
+    sound = head.startswith(_MAGIC) and head[18] in (1, 2) and head[19] in (1, 2)
+    if marked and not sound:
+        raise _Damage("its header is damaged")
+
+
+def _is_sound(row: Sequence[Any]) -> bool:
+    """Whether a row, with its checksum behind it, is as it was written."""
+    return bool(row[-1] == _row_checksum(row[:-1]))
+
+
+def _row_checksum(row: Sequence[Any]) -> bytes:
+    return checksum(msgspec.msgpack.encode(tuple(row)))
+
+
+def _insert(connection: sqlite3.Connection, rows: Iterable[Sequence[Any]]) -> None:
+    query = "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    connection.executemany(query, [(*row, _row_checksum(row)) for row in rows])
+
+
+def _make_table(connection: sqlite3.Connection) -> int:
+    """Make the table anew with the sound rows of the present one; return how many are not sound.
+
+    Rows of the first version have no checksum and are taken as they are.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have been faster.
+        (schema,) = connection.execute("PRAGMA user_version").fetchone()
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master")]
+        rows: list[Any] = []
+        old = 0
+        if "points" in tables:
+            query = _ALL if schema == SCHEMA else f"SELECT {_COLUMNS} FROM points"
+            rows = connection.execute(query).fetchall()
+            old = len(rows)
+            if schema == SCHEMA:
+                rows = [row[:-1] for row in rows if _is_sound(row)]
+            connection.execute("DROP TABLE points")
+        connection.execute(_TABLE)
+        _insert(connection, rows)
+        connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return old - len(rows)
 
 
 def on_network(path: Path) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import InputError
+from scalewise.reading import user_path
 from scalewise.trace.breakdown import break_down, mean_of
 from scalewise.trace.collect import CPU, Collected, collect
 from scalewise.trace.stream import EventStream
@@ -84,7 +85,7 @@ def _files(given: Sequence[Source]) -> list[Path]:
     """Return the files of folders, patterns and names, each once, in order."""
     found: list[Path] = []
     for each in given:
-        path = Path(each).expanduser()
+        path = user_path(each)
         if path.is_dir():
             inside = sorted(p for p in path.iterdir() if p.name.endswith(ENDINGS) and p.is_file())
             if not inside:

@@ -12,6 +12,7 @@ scanned for quotes and brackets.
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ import msgspec
 import numpy as np
 
 from scalewise.errors import InputError
+from scalewise.reading import open_regular
 
 PIECE = 1 << 20
 """Bytes that are read, and at most decompressed, at once."""
@@ -117,7 +119,7 @@ class EventStream:
     def _pieces(self) -> Iterator[bytes]:
         """Yield the bytes of the file, decompressed; sets `cut` if they end early."""
         try:
-            with self.path.open("rb") as file:
+            with os.fdopen(open_regular(self.path, what="trace"), "rb") as file:
                 start = file.read(16)
                 file.seek(0)
                 if start.startswith(_GZIP):
