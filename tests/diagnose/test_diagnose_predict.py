@@ -6,6 +6,7 @@ import pytest
 
 import scalewise as sw
 from scalewise.diagnosis.causes import CAUSES, HEALTHY, OTHER
+from scalewise.diagnosis.parts import COARSE, shares
 from scalewise.diagnosis.predict import Table, predict
 from scalewise.step.result import Estimate
 
@@ -96,10 +97,11 @@ def test_fewer_micro_batches(fsdp):
 def test_waiting_for_a_slow_node_is_exposed_communication(fsdp):
     _, table = fsdp
     point = table.points("slow_node")[-1]
-    compute, exposed, idle = table.parts[0, point]
+    usual, parts = table.parts[0, 0], table.parts[0, point]
+    compute, exposed, idle = (float(shares(parts, name)) for name in COARSE)
     assert exposed > 0.5 > compute
     assert compute * np.exp(-table.log_rate[0, point]) == pytest.approx(
-        table.parts[0, 0, 0] * np.exp(-table.log_rate[0, 0])
+        shares(usual, "compute") * np.exp(-table.log_rate[0, 0])
     )
     assert idle < 0.1
 

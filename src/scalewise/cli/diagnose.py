@@ -2,6 +2,7 @@
 
     scalewise diagnose llama-3-8b --on h100 --gpus 32 --strategy fsdp32-mb1 --measured "1,786 tok/s"
     scalewise diagnose llama-3-8b --on h100 --strategy fsdp-mb1 --measured 8=7000,32=1786
+    scalewise diagnose llama-3-8b --on h100 --gpus 32 --strategy fsdp32-mb1 --trace traces/
     scalewise diagnose ... --measured "31% MFU" --profile compute=0.62,exposed=0.30,idle=0.08
 
 Exit code 0: answered; 2: wrong usage.
@@ -24,6 +25,7 @@ from scalewise.cli.common import (
 )
 from scalewise.cli.estimate import CONVENTIONS
 from scalewise.cli.options import question_options
+from scalewise.errors import InputError
 
 if TYPE_CHECKING:
     from scalewise.ask.question import Question
@@ -38,6 +40,14 @@ if TYPE_CHECKING:
     metavar="X",
     help="Measured number: 1786 tok/s (per GPU), 57152 tok/s total, 41% MFU, 0.86 s/step, "
     "864 ms or 407 TFLOP/s; or several by GPUs or strategy, such as 8=7000,32=1786. Repeatable.",
+)
+@click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    metavar="PATH",
+    help="Profiler trace of the run, or a folder of those of several ranks. Without --measured, "
+    "its steps are the measurement. Repeatable.",
 )
 @click.option(
     "--profile",
@@ -72,6 +82,7 @@ if TYPE_CHECKING:
 def diagnose(
     question: Question,
     measured: tuple[str, ...],
+    traces: tuple[str, ...],
     profile: str | None,
     nccl: str | None,
     convention: str,
@@ -93,15 +104,27 @@ def diagnose(
     from scalewise.diagnosis.evidence import Evidence, parse_node_rate, parse_profile
     from scalewise.diagnosis.measured import parse_measured
 
+    trace = None
+    if traces:
+        from scalewise.trace.read import read_trace
+
+        if profile is not None:
+            raise InputError(
+                "--profile and --trace exclude each other",
+                hint="the trace has the fractions",
+                field="profile",
+            )
+        trace = read_trace(traces)
     found = answer(
         question,
-        parse_measured(measured),
+        () if trace is not None and not measured else parse_measured(measured),
         evidence=Evidence(
             profile=None if profile is None else parse_profile(profile),
             node_rate=None if nccl is None else parse_node_rate(nccl),
         ),
         convention=cast("Convention", convention),
         apart=software_differs,
+        trace=trace,
     )
     if output is not None and ending is not None:
         from scalewise.report.diagnose_figure import diagnose_file

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from scalewise.diagnosis.causes import CAUSES, GROUPS, Cause
@@ -39,6 +40,7 @@ from scalewise.diagnosis.result import (
     Verdict,
 )
 from scalewise.diagnosis.runs import Run, errors_of, measured_runs
+from scalewise.diagnosis.traces import lay_beside, measurement_of, with_waits
 from scalewise.physics.memory import normal_cdf
 from scalewise.ranges import Z80
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from scalewise.model import Convention
     from scalewise.numeric import Array
     from scalewise.step.result import Estimate
+    from scalewise.trace.summary import TraceSummary
 
 SHOWN = 0.01
 """Odds from which a cause is not ruled out."""
@@ -132,6 +135,7 @@ def diagnose(
     convention: Convention = "causal",
     objects: Objects | None = None,
     apart: bool = False,
+    trace: TraceSummary | None = None,
 ) -> Diagnosis:
     """Return what explains measured runs.
 
@@ -142,13 +146,25 @@ def diagnose(
         convention: FLOP convention of measured MFU and TFLOP/s.
         objects: What is at hand instead of a name.
         apart: Whether every run has software of its own, so that they share no level.
+        trace: Trace of the first run: its parts are evidence, and the time of its steps is the
+            measurement where none is given.
 
     Raises:
         InputError: If a word is not understood, or a run cannot be.
     """
     known = evidence or Evidence()
+    if trace is not None and not measurements:
+        measurements = (measurement_of(trace),)
     runs, asked = measured_runs(question, measurements, convention=convention, objects=objects)
     e = runs[0].estimate
+    beside = None
+    if trace is not None:
+        gpus = e.cluster.accelerators
+        beside = lay_beside(e, trace, e.workload.tokens_per_step / (runs[0].rate * gpus))
+        whole = len({rank.rank for rank in trace.ranks}) == gpus
+        known = msgspec.structs.replace(
+            known, profile=with_waits(beside.profile, beside, whole=whole)
+        )
     listed = candidates(
         e, [run.estimate for run in runs],
         profiled=known.profile is not None, node_rate=known.node_rate is not None,
@@ -174,7 +190,8 @@ def diagnose(
         following=following,
         comparable=nearest_runs(e),
         faster=faster(runs[0]) if verdict == "fast" else (),
-        notes=(*asked.notes, *_unstated(asked), *_notes(runs)),
+        trace=beside,
+        notes=(*asked.notes, *_unstated(asked), *_notes(runs), *(beside.notes if beside else ())),
         changes=asked.changes,
         defaults=asked.defaults,
     )

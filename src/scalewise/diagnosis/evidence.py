@@ -4,7 +4,7 @@
     parse_node_rate("3.2GB/s")
     log_evidence(table, Evidence(node_rate=3.2e9))
 
-Traces and log files are to be read elsewhere, and end as the same `Evidence`.
+Traces are read by `traces`, and end as the same `Evidence`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import math
 import msgspec
 import numpy as np
 
+from scalewise.diagnosis.parts import COARSE, EXPOSED_PLACES, shares
 from scalewise.diagnosis.predict import OTHER_KEY, Table
 from scalewise.errors import InputError, did_you_mean
 from scalewise.numeric import Array
 from scalewise.units import parse
-
-PARTS = ("compute", "exposed", "idle")
-"""Parts of a step in a profile, as in `Table.parts`."""
 
 PROFILE_NOISE = 0.07
 """Standard deviation of a fraction: 5% of the profile, 5% of the model."""
@@ -38,7 +36,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What is known besides rates."""
 
     profile: dict[str, float] | None = None
-    """Fractions of the step by part."""
+    """Fractions of the step by part, as in `parts.PROFILE`."""
     node_rate: float | None = None
     """Bus bandwidth of nccl-tests between two nodes, bytes/s per node."""
 
@@ -55,10 +53,10 @@ def parse_profile(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for piece in text.split(","):
         name, _, number = (part.strip() for part in piece.partition("="))
-        if name not in PARTS:
+        if name not in COARSE:
             raise InputError(
                 f"--profile {piece.strip()[:40]}: unknown part",
-                hint=did_you_mean(name, PARTS),
+                hint=did_you_mean(name, COARSE),
                 field="profile",
             )
         try:
@@ -104,7 +102,7 @@ def log_profile(table: Table, profile: dict[str, float], run: int = 0) -> Array:
     """Return the log likelihood of a profile of one run, by point."""
     total = np.zeros(len(table.cause))
     for name, fraction in profile.items():
-        away = (fraction - table.parts[run, :, PARTS.index(name)]) / PROFILE_NOISE
+        away = (fraction - shares(table.parts[run], name)) / PROFILE_NOISE
         total = total - 0.5 * away**2
     return total
 
@@ -121,7 +119,7 @@ def log_nccl(table: Table, node_rate: float | Array) -> Array:
     measured = np.log(np.asarray(node_rate, dtype=float))[..., None]
     away = (measured - table.log_node_rate) / NODE_NOISE
     usual = np.asarray(-0.5 * away**2 - np.log(NODE_NOISE * np.sqrt(2.0 * np.pi)))
-    waits = (table.cause == table.keys.index(OTHER_KEY)) & (table.variant == 1.0)
+    waits = (table.cause == table.keys.index(OTHER_KEY)) & np.isin(table.variant, EXPOSED_PLACES)
     below = (table.log_node_rate - measured) / np.log(NODE_LOSS)
     inside = (below > -0.1) & (below <= 1.0)
     floor = np.where(inside, -np.log(np.log(NODE_LOSS)), -50.0)

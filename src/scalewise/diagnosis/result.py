@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from scalewise.results import Result
 
 if TYPE_CHECKING:
     from scalewise.ask.defaults import Default
+    from scalewise.diagnosis.traces import TraceBeside
     from scalewise.step.result import Estimate
 
 Verdict = Literal["normal", "slow", "fast"]
@@ -134,6 +137,8 @@ class Diagnosis(Result):
     notes: tuple[str, ...]
     changes: tuple[str, ...]
     defaults: tuple[Default, ...]
+    trace: TraceBeside | None = None
+    """A trace beside the prediction."""
 
     @property
     def loss(self) -> float:
@@ -167,7 +172,16 @@ class Diagnosis(Result):
             "next": [asdict(each) for each in self.following],
             "comparable": [asdict(each) for each in self.comparable],
             "faster": list(self.faster),
+            "trace": _trace_dict(self.trace),
             "notes": list(self.notes),
             "changes": list(self.changes),
             "defaults": [str(each) for each in self.defaults],
         }  # fmt: skip
+
+
+def _trace_dict(trace: TraceBeside | None) -> dict[str, Any] | None:
+    """Return a trace beside the prediction as plain types."""
+    if trace is None:
+        return None
+    plain = asdict(trace)
+    return plain | {"waiting": [msgspec.to_builtins(each) for each in trace.waiting]}

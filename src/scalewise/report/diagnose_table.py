@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from scalewise.diagnosis.result import Comparable, Diagnosis, NextMeasurement
+    from scalewise.diagnosis.traces import TraceBeside
 
-CAUSES_SHOWN, CHECKS_SHOWN, PUBLISHED_SHOWN = 6, 2, 2
-"""Causes in the table, checks and published runs: 40 lines hold the answer."""
+CAUSES_SHOWN, CHECKS_SHOWN, PUBLISHED_SHOWN, FINDINGS_SHOWN = 6, 2, 2, 4
+"""Causes in the table, checks, published runs, and differences of a trace: 40 lines hold the
+answer."""
 
 TOLD, STANDS_OUT = 0.6, 0.3
 """Odds in its group from which one cause stands for it, and odds from which a cause stands out."""
@@ -121,6 +123,8 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
     say(console, "Published", *[comparable_line(each, word) for each in published])
     for each in found.faster:
         say(console, "Possible", each)
+    if found.trace is not None:
+        _print_trace(found.trace, console)
     if found.verdict == "slow":
         say(console, "Together", *([line] if (line := groups_line(found)) else []))
         console.print()
@@ -152,6 +156,26 @@ def _print_runs(found: Diagnosis, console: Console) -> None:
         for each in found.runs
     ]
     table(console, ("run (tok/s/GPU)", "measured", "expected", "normal", "slower ones"), rows)
+
+
+def _print_trace(trace: TraceBeside, console: Console) -> None:
+    """Print a trace beside the prediction, and what differs."""
+    rows = [
+        (
+            each.label,
+            f"{each.predicted * 1e3:,.1f}",
+            f"{each.measured * 1e3:,.1f}",
+            f"{(each.measured - each.predicted) * 1e3:+,.1f}",
+        )
+        for each in trace.rows
+    ]
+    predicted = trace.predicted_seconds * 1e3
+    more = (trace.step_seconds - trace.predicted_seconds) * 1e3
+    total = ("total", f"{predicted:,.1f}", f"{trace.step_seconds * 1e3:,.1f}", f"{more:+,.1f}")
+    console.print()
+    table(console, ("step (ms)", "predicted", "traced", "more"), [*rows, total])
+    say(console, "Differs", *trace.findings[:FINDINGS_SHOWN])
+    console.print()
 
 
 def _print_causes(found: Diagnosis, console: Console) -> None:
