@@ -21,7 +21,7 @@ from scalewise.diagnosis.causes import CAUSES, GROUPS, Cause
 from scalewise.diagnosis.evidence import Evidence, log_evidence
 from scalewise.diagnosis.faster import faster, slower
 from scalewise.diagnosis.invert import invert
-from scalewise.diagnosis.nearest import nearest_runs
+from scalewise.diagnosis.nearest import nearest_runs, own_runs
 from scalewise.diagnosis.next_measurement import (
     Candidate,
     State,
@@ -188,7 +188,7 @@ def diagnose(
         ruled_out=_ruled_out(found) if verdict == "slow" else (),
         entropy=float(entropy(found.causes)),
         following=following,
-        comparable=nearest_runs(e),
+        comparable=(*own_runs(e), *nearest_runs(e)),
         faster=faster(runs[0]) if verdict == "fast" else (),
         trace=beside,
         notes=(*asked.notes, *_unstated(asked), *_notes(runs), *(beside.notes if beside else ())),

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.evidence.runs import SHIPPED, Run
+from scalewise.model import Model
 from scalewise.reading import read_csv
 from scalewise.records.files import Record
 from scalewise.records.job import TrainJob, job_of
@@ -71,8 +72,8 @@ def _machine(record: Record, job: TrainJob) -> dict[str, Any]:
     }
 
 
-def _inputs(job: TrainJob) -> dict[str, Any]:
-    m, s = job.model, job.strategy
+def model_columns(m: Model) -> dict[str, Any]:
+    """The columns of a table of runs that describe a model; None where one does not apply."""
     moe = m.moe
     return {
         "model": m.name,
@@ -93,6 +94,13 @@ def _inputs(job: TrainJob) -> dict[str, Any]:
         "moe_ffn_hidden": moe and moe.ffn,
         "shared_experts": moe and moe.shared_experts,
         "moe_layers": moe and moe.layers,
+    }
+
+
+def _inputs(job: TrainJob) -> dict[str, Any]:
+    s = job.strategy
+    return {
+        **model_columns(job.model),
         "seq_len": job.seq_len,
         "global_batch": job.global_batch,
         "micro_batch": s.micro_batch,
@@ -113,7 +121,7 @@ def _inputs(job: TrainJob) -> dict[str, Any]:
         "recompute": s.recompute,
         "compiled": job.compile,
         "attention_kernel": "sdpa",
-        "notes": f"strategy {s}" + (f", {job.routing} routing" if moe else ""),
+        "notes": f"strategy {s}" + (f", {job.routing} routing" if job.model.moe else ""),
     }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from scalewise.diagnosis.nearest import OWN
 from scalewise.report.suggestions import suggestions
 from scalewise.report.terminal import print_defaults, print_title, put, say, table
 from scalewise.report.words import counted, device_word, title
@@ -119,8 +120,9 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
     put(console, lead(found), hang=2, style="bold")
     if len(found.runs) > 1:
         _print_runs(found, console)
-    published = found.comparable[:PUBLISHED_SHOWN]
-    say(console, "Published", *[comparable_line(each, word) for each in published])
+    for label, chosen in (("Comparable", True), ("Published", False)):
+        runs = [each for each in found.comparable if (each.source == OWN) == chosen]
+        say(console, label, *[comparable_line(each, word) for each in runs[:PUBLISHED_SHOWN]])
     for each in found.faster:
         say(console, "Possible", each)
     if found.trace is not None:
