@@ -6,8 +6,8 @@
 
 A level is what runs of one team have in common: compiler, kernels, clocks, data loader. It moves
 the speed of kernels and of the host, and leaves links as they are: these have measurements of their
-own (`calibrate NAME`). The shift is the posterior mean: n runs of noise s count 1 / (1 + s^2 / n L^2)
-of their median error, with L the deviation of the level before.
+own (`calibrate NAME`). The shift is the posterior mean: of the median error of n runs of noise s
+counts 1 / (1 + s^2 / n L^2), with L the deviation of the level before.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class OwnRun:
     def label(self) -> str:
         """What it is, in a line."""
         gpus, chip = self.cluster.accelerators, self.on or self.cluster.accelerator.name
-        w = self.workload
-        return f"{self.model.name} {self.strategy} on {gpus:,}x {chip}, {w.global_batch:,} x {w.seq_len:,}"
+        batch = f"{self.workload.global_batch:,} x {self.workload.seq_len:,}"
+        return f"{self.model.name} {self.strategy} on {gpus:,}x {chip}, {batch}"
 
     def estimate(self, stack: Stack) -> Estimate:
         """Return its prediction."""
