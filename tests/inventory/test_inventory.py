@@ -108,8 +108,8 @@ def test_slurm_counts_gpus_once_and_no_drained_node():
         (8, "h200", True), (8, "h200", False), (8, "h200", False),
     ]  # fmt: skip
     assert (nodes[0].cores, nodes[0].memory_bytes) == (112, 2063835 * 2**20)
-    sets = read_sinfo("NODELIST NODES GRES\na[1-4] 4 gpu:h100:8(S:0-1)\na[1-4] 4 gpu:h100:8(S:0-1)\n"
-                      "cpu[1-9] 9 (null)\n")  # fmt: skip
+    line = "a[1-4] 4 gpu:h100:8(S:0-1)\n"
+    sets = read_sinfo(f"NODELIST NODES GRES\n{line}{line}cpu[1-9] 9 (null)\n")
     assert [(s.nodes, s.gpus, s.kind) for s in sets] == [(4, 8, "h100")]
 
 
@@ -127,9 +127,8 @@ def test_outputs_are_told_apart(text, kind):
 
 
 def test_a_node_of_h100():
-    ports = "".join(adapter(f"mlx5_{i}") for i in range(8)) + adapter(
-        "mlx5_8", 100, "Active", "Ethernet"
-    )
+    ports = "".join(adapter(f"mlx5_{i}") for i in range(8))
+    ports += adapter("mlx5_8", 100, layer="Ethernet")
     assert values(
         gpus=gpus(), topology=topology(), ibstat=ports, lspci=LSPCI,
         nodes=node("a", "IDLE") + node("b", "ALLOCATED") + node("c", "DRAIN"),

@@ -96,8 +96,9 @@ def infer(
     """
     estimates = [run.estimate for run in runs] + list(further)
     table = predict(
-        estimates, by_time=[run.by_time for run in runs], judged=len(runs), causes=causes
-    )
+        estimates, by_time=[run.by_time for run in runs], by_flops=[run.by_flops for run in runs],
+        judged=len(runs), causes=causes,
+    )  # fmt: skip
     known = errors_of(estimates[: len(runs)], apart=apart)
     more = errors_of(estimates, apart=apart) if further else known
     level, noise, center = [*known.level, *more.level[len(runs) :]], more.noise.copy(), more.center
@@ -152,19 +153,38 @@ def diagnose(
     Raises:
         InputError: If a word is not understood, or a run cannot be.
     """
-    known = evidence or Evidence()
     if trace is not None and not measurements:
         measurements = (measurement_of(trace),)
     runs, asked = measured_runs(question, measurements, convention=convention, objects=objects)
+    return diagnose_runs(runs, asked, evidence=evidence, apart=apart, trace=trace)
+
+
+def diagnose_runs(
+    runs: Sequence[Run],
+    asked: Asked,
+    *,
+    evidence: Evidence | None = None,
+    apart: bool = False,
+    trace: TraceSummary | None = None,
+) -> Diagnosis:
+    """Return what explains runs that have their estimates.
+
+    Args:
+        runs: Measured runs, the one that is asked about first.
+        asked: The question of that run.
+        evidence: A profile, or nccl-tests.
+        apart: Whether every run has software of its own, so that they share no level.
+        trace: Trace of the first run.
+    """
+    known = evidence or Evidence()
     e = runs[0].estimate
     beside = None
     if trace is not None:
         gpus = e.cluster.accelerators
         beside = lay_beside(e, trace, e.workload.tokens_per_step / (runs[0].rate * gpus))
         whole = len({rank.rank for rank in trace.ranks}) == gpus
-        known = msgspec.structs.replace(
-            known, profile=with_waits(beside.profile, beside, whole=whole)
-        )
+        profile = with_waits(beside.profile, beside, whole=whole)
+        known = msgspec.structs.replace(known, profile=profile)
     listed = candidates(
         e, [run.estimate for run in runs],
         profiled=known.profile is not None, node_rate=known.node_rate is not None,

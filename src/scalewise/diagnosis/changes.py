@@ -263,6 +263,13 @@ def reduce_each_time(rows: Rows, values: Array) -> None:
     rows.add("dp", more)
 
 
+def longer_tensor_groups(rows: Rows, values: Array) -> None:
+    """Multiply the time that tensor parallelism exposes."""
+    assert rows.healthy is not None
+    exposed = rows.healthy.terms["tensor_parallel"]
+    rows.start_again("tp", (values - 1.0) * exposed)
+
+
 def only_tensor_groups(rows: Rows, values: Array) -> None:
     """Keep all terms as predicted but for tensor and context parallelism.
 

@@ -10,7 +10,7 @@ all runs are joined, and the step is composed once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,7 @@ def predict(
     runs: Sequence[Estimate],
     *,
     by_time: Sequence[bool] = (),
+    by_flops: Sequence[bool] = (),
     judged: int | None = None,
     causes: Mapping[str, Cause] = CAUSES,
 ) -> Table:
@@ -84,6 +85,7 @@ def predict(
     Args:
         runs: Estimates; the first is the one that is asked about.
         by_time: Whether a run was measured as time per step: its tokens are then those stated.
+        by_flops: Whether a run was measured as an MFU, which can be counted in several ways.
         judged: Runs that were measured, the first ones: a change that costs less than 5% in all of
             them is no cause. By default all.
         causes: The list.
@@ -121,12 +123,14 @@ def predict(
     rates, parts = [], []
     for row, e in enumerate(runs):
         here = slice(row * start, (row + 1) * start)
-        given_time = bool(by_time[row]) if row < len(by_time) else False
+        skipped = {"padding", "fewer"} if row < len(by_time) and by_time[row] else set()
+        if not (row < len(by_flops) and by_flops[row]):
+            skipped |= {key for key, cause in causes.items() if cause.flops}
         rows = _rows(
             {name: part[here] for name, part in laid.items()}, np.asarray(seconds)[here],
             once[here], float(e.num_microbatches),
         )  # fmt: skip
-        _adjust(rows, slices, grids, causes, by_time=given_time)
+        _adjust(rows, slices, grids, causes, skipped)
         tokens = e.workload.tokens_per_step / e.cluster.accelerators
         rates.append(np.log(tokens * rows.tokens / rows.seconds))
         parts.append(rows.parts / rows.seconds[:, None])
@@ -155,16 +159,18 @@ def _adjust(
     slices: Mapping[str, slice],
     grids: Mapping[str, Any],
     causes: Mapping[str, Cause],
-    *,
-    by_time: bool,
+    skipped: Collection[str],
 ) -> None:
-    """Apply the arithmetic of causes to their rows."""
+    """Apply the arithmetic of causes to their rows.
+
+    Skipped are causes that change tokens, for a step time: its tokens are those that are stated,
+    and fewer of them do not slow it down.
+    """
     names = ("seconds", "parts", "tokens")
     changed = {name: np.array(getattr(rows, name)) for name in names}
     for key, here in slices.items():
         change = causes[key].terms
-        # Tokens of a step time are those that are stated: fewer of them do not slow it down.
-        if change is None or here.start == here.stop or (by_time and key in ("padding", "fewer")):
+        if change is None or here.start == here.stop or key in skipped:
             continue
         some = rows.of(here)
         change(some, grids[key].values)

@@ -146,6 +146,13 @@ class Diagnosis(Result):
         return self.runs[0].expected / self.runs[0].measured
 
     @property
+    def mfu(self) -> float:
+        """Measured MFU of the first run, causal."""
+        e = self.estimate
+        flops = e.model.training_flops(e.workload.seq_len, "causal")
+        return self.runs[0].measured * flops / e.peak_flops
+
+    @property
     def best(self) -> Finding | None:
         """The most likely cause."""
         return self.causes[0] if self.causes else None
@@ -162,6 +169,7 @@ class Diagnosis(Result):
                          "precision": e.workload.precision},
             "verdict": self.verdict,
             "loss": self.loss,
+            "mfu": self.mfu,
             "healthy": self.healthy,
             "other": self.other,
             "entropy_bits": self.entropy,

@@ -143,7 +143,8 @@ def read_topology(text: str) -> Topology:
     missing = [name for name in gpus if name not in rows]
     if missing:
         raise InputError(f"the topology has no row of {missing[0]}", hint="copy all of it")
-    legend = dict(re.findall(r"^\s*(NIC\d+)\s*:\s*(\S+)", "\n".join(lines), re.MULTILINE))
+    pairs = re.findall(r"^\s*(NIC\d+)\s*:\s*(\S+)", "\n".join(lines), re.MULTILINE)
+    legend = {str(short): str(name) for short, name in pairs}
     links = {
         (i, j): rows[gpus[i]][columns.index(gpus[j])]
         for i in range(len(gpus))

@@ -112,6 +112,18 @@ def comparable_line(each: Comparable, word: str) -> str:
     )
 
 
+def standing(found: Diagnosis) -> str:
+    """Return the measured MFU among those of the comparable runs; empty without any."""
+    others = [each.mfu for each in found.comparable]
+    if not others:
+        return ""
+    below = sum(each < found.mfu for each in others)
+    return (
+        f"{format_percent(found.mfu)} MFU here (causal), above {below} of "
+        f"{counted(len(others), 'comparable run')}."
+    )
+
+
 def print_diagnosis(found: Diagnosis, console: Console) -> None:
     """Print a diagnosis."""
     e = found.estimate
@@ -123,6 +135,7 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
     for label, chosen in (("Comparable", True), ("Published", False)):
         runs = [each for each in found.comparable if (each.source == OWN) == chosen]
         say(console, label, *[comparable_line(each, word) for each in runs[:PUBLISHED_SHOWN]])
+    say(console, "Against them", *([line] if (line := standing(found)) else []))
     for each in found.faster:
         say(console, "Possible", each)
     if found.trace is not None:
