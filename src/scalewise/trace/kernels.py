@@ -21,9 +21,11 @@ _ATTENTION = re.compile(
     r"flash|fmha|mha_|attention(?!.*(?:mask|bias))|sdpa|splash|softmax_warp|scaled_masked_softmax",
     re.IGNORECASE,
 )
+# Inductor names a fused kernel after all operators in it; only templates are GEMMs or attention.
+_FUSED = re.compile(r"triton_(?:poi|red|per|for|mix)_")
 # FBGEMM is a library of recommendation models, most of whose kernels are no GEMMs.
 _GEMM = re.compile(
-    r"(?<!fb)gemm|gemv|\bnvjet|cutlass.*(?:tensorop|mma)|xmma|cublas|Cijk_|matmul|_mm_|triton_mm"
+    r"(?<!fb)gemm|gemv|\bnvjet|cutlass.*(?:tensorop|mma)|xmma|cublas|Cijk_|matmul|triton_tem_\w*mm"
     r"|s(?:884|1688|16816)|wgmma",
     re.IGNORECASE,
 )
@@ -41,6 +43,8 @@ def kernel_kind(name: str) -> KernelKind:
     >>> [kernel_kind(name) for name in ("qkv backward", "recompute attention", "norm, rotary")]
     ['gemm', 'attention', 'other']
     """
+    if _FUSED.match(name):
+        return "other"
     if _ATTENTION.search(name):
         return "attention"
     return "gemm" if _GEMM.search(name) or _SIMULATED.fullmatch(name) else "other"
