@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from scalewise.diagnosis.result import Comparable, Diagnosis, NextMeasurement
     from scalewise.diagnosis.traces import TraceBeside
 
-CAUSES_SHOWN, CHECKS_SHOWN, PUBLISHED_SHOWN, FINDINGS_SHOWN = 6, 2, 2, 4
+CAUSES_SHOWN, CHECKS_SHOWN, PUBLISHED_SHOWN, FINDINGS_SHOWN = 6, 2, 2, 3
 """Causes in the table, checks, published runs, and differences of a trace: 40 lines hold the
-answer."""
+answer. With a trace there is room for one check and one published run."""
 
 TOLD, STANDS_OUT = 0.6, 0.3
 """Odds in its group from which one cause stands for it, and odds from which a cause stands out."""
@@ -134,7 +134,8 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
         _print_runs(found, console)
     for label, chosen in (("Comparable", True), ("Published", False)):
         runs = [each for each in found.comparable if (each.source == OWN) == chosen]
-        say(console, label, *[comparable_line(each, word) for each in runs[:PUBLISHED_SHOWN]])
+        shown = runs[: 1 if found.trace is not None else PUBLISHED_SHOWN]
+        say(console, label, *[comparable_line(each, word) for each in shown])
     say(console, "Against them", *([line] if (line := standing(found)) else []))
     for each in found.faster:
         say(console, "Possible", each)
@@ -147,7 +148,8 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
         if found.ruled_out:
             say(console, "Ruled out (<1%)", ", ".join(found.ruled_out) + ".")
         console.print()
-        for cause in found.causes[:CHECKS_SHOWN] if stands_out(found) else ():
+        checks = 1 if found.trace is not None else CHECKS_SHOWN
+        for cause in found.causes[:checks] if stands_out(found) else ():
             say(console, "Check", f"{cause.label}: {cause.check}.")
         say(console, "Mended", *mended_line(found, word))
         _print_next(found, console, word)
