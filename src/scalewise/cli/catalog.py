@@ -68,8 +68,14 @@ def accelerators(word: str | None, *, as_json: bool) -> None:
     )
 
 
-class _Clusters(click.Command):
-    """List of the clusters, with `new` as its first word for another command."""
+class Clusters(click.Command):
+    """List of the clusters; with `new` as its first word, another command."""
+
+    def below(self) -> dict[str, click.Command]:
+        """Return the commands that are named by the first word."""
+        from scalewise.cli.clusters_new import new
+
+        return {"new": new}
 
     def make_context(
         self,
@@ -78,15 +84,14 @@ class _Clusters(click.Command):
         parent: click.Context | None = None,
         **extra: Any,
     ) -> click.Context:
-        """Return the context of the list, or of `clusters new`."""
+        """Return the context of the list, or of the command that the first word names."""
         if args[:1] == ["new"]:
-            from scalewise.cli.clusters_new import new
-
-            return new.make_context(f"{info_name} new", args[1:], parent, **extra)
+            name, rest = f"{info_name} new", args[1:]
+            return self.below()["new"].make_context(name, rest, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
 
-@click.command(cls=_Clusters, short_help="List the clusters, or show one.")
+@click.command(cls=Clusters, short_help="List the clusters, or show one.")
 @_FILTER
 @_JSON
 def clusters(word: str | None, *, as_json: bool) -> None:

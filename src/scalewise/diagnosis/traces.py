@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from scalewise.diagnosis.measured import Measurement
 from scalewise.diagnosis.parts import GROUPS, LABELS, seconds_by_part, shares
 from scalewise.errors import InputError
+from scalewise.trace.waiting import WAITS_FROM, late, sentence
 from scalewise.units import format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -32,12 +33,6 @@ TIMES = 1.2
 
 UNKNOWN_MOST = 0.02
 """Fraction of the step in collectives of unknown groups up to which groups are compared."""
-
-WAITS_FROM = 0.03
-"""Fraction of the step that ranks wait for a late one, from which that is named."""
-
-CAUSED_FROM = 60.0
-"""Fraction of the waiting that one rank causes, from which it is named, %."""
 
 _WORDS = (
     ("dp", r"\bdp\b|fsdp|data|shard|replica|zero"),
@@ -175,15 +170,19 @@ def lay_beside(e: Estimate, trace: TraceSummary, step_seconds: float | None = No
             )
         )  # fmt: skip
     groups = _groups(e, trace, step / window)
-    late, waited = _waits(trace)
+    named = late(trace.waiting, window)
     return TraceBeside(
         step_seconds=step,
         predicted_seconds=e.step_seconds,
         rows=tuple(rows),
         groups=groups,
-        waiting=late,
-        waited=waited,
-        findings=(*_late(late, window), *_differences(rows), *_slow_groups(e, groups)),
+        waiting=named,
+        waited=sum(row.waited_seconds for row in trace.waiting) / window,
+        findings=(
+            *(sentence(row, window) for row in named),
+            *_differences(rows),
+            *_slow_groups(e, groups),
+        ),
         profile=measured,
         notes=notes,
     )
@@ -266,24 +265,6 @@ def _groups(e: Estimate, trace: TraceSummary, scale: float) -> tuple[GroupRow, .
                      measured=row.communication_seconds * scale, rate=rate)
         )  # fmt: skip
     return tuple(found)
-
-
-def _waits(trace: TraceSummary) -> tuple[tuple[Waiting, ...], float]:
-    """Return waits that one rank causes, and the fraction of time that ranks wait."""
-    window = trace.window_seconds
-    late = tuple(
-        row for row in trace.waiting
-        if row.waited_seconds > WAITS_FROM * window and row.caused_pct >= CAUSED_FROM
-    )  # fmt: skip
-    return late, sum(row.waited_seconds for row in trace.waiting) / window
-
-
-def _late(waiting: tuple[Waiting, ...], window: float) -> list[str]:
-    return [
-        f"rank {row.rank} joins {row.last_pct:.0f}% of {row.calls:,} calls of {row.group} last: "
-        f"ranks wait for it {format_percent(row.waited_seconds / window)} of the time"
-        for row in waiting
-    ]
 
 
 def _differences(rows: list[PartRow]) -> list[str]:

@@ -16,6 +16,7 @@ import numpy as np
 from scalewise.trace.collect import Lane
 from scalewise.trace.events import Message
 from scalewise.trace.summary import Waiting
+from scalewise.units import format_percent
 
 NANO = 1e-9
 
@@ -24,6 +25,10 @@ ONE_SIDED = ("send", "recv", "send_recv", "barrier")
 
 FEWEST = 4
 """Calls of a group from which a rank is named."""
+
+WAITS_FROM, CAUSED_FROM = 0.03, 60.0
+"""Fraction of the time that ranks wait, and fraction of the waiting that one rank causes (%), from
+which that rank is named."""
 
 Key = tuple[str, str, int]
 """Process group, its ranks as text, number of ranks."""
@@ -48,6 +53,27 @@ def waiting(lanes: Sequence[tuple[int | None, Lane]], world: int | None) -> tupl
         if (row := _row(key, by_rank, len(lanes))) is not None
     ]
     return tuple(sorted(found, key=lambda row: -row.waited_seconds))
+
+
+def late(rows: Sequence[Waiting], window: float) -> tuple[Waiting, ...]:
+    """Return the waits that one rank causes and that are worth naming.
+
+    Args:
+        rows: Waits by process group.
+        window: Length of the trace, seconds.
+    """
+    return tuple(
+        row for row in rows
+        if row.waited_seconds > WAITS_FROM * window and row.caused_pct >= CAUSED_FROM
+    )  # fmt: skip
+
+
+def sentence(row: Waiting, window: float) -> str:
+    """Return which rank is late, and how long others wait for it."""
+    return (
+        f"rank {row.rank} joins {row.last_pct:.0f}% of {row.calls:,} calls of {row.group} last: "
+        f"ranks wait for it {format_percent(row.waited_seconds / window)} of the time"
+    )
 
 
 def _durations(lane: Lane, world: int | None) -> dict[Key, np.ndarray]:
