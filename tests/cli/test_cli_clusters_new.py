@@ -41,3 +41,19 @@ def test_wrong_usage(run, tmp_path):
     result = run("clusters", "new", "x", "--base", "dgx-h100", "--set", "pu=1.2")
     assert "unknown field pu" in result.stderr
     assert run("clusters", "new", "--help").stdout.startswith("Usage: scalewise clusters new")
+
+
+def test_tools_of_this_machine(run, tmp_path):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "gpus.csv").write_text(GPUS)
+    script = tools / "nvidia-smi"
+    script.write_text(
+        f'#!/bin/sh\ncase "$1" in --query*) cat {tools}/gpus.csv;; *) exit 3;; esac\n'
+    )
+    script.chmod(0o755)
+    here = {"SCALEWISE_CATALOG": str(tmp_path), "PATH": f"{tools}:/bin:/usr/bin"}
+    done = run("clusters", "new", "here", "--base", "dgx-a100", **here)
+    assert done.exit_code == 0, done.stderr
+    assert "not run: nvidia-smi topo -m: no output" in done.stderr
+    assert 'accelerator = "a100-sxm-80gb"   (nvidia-smi --query-gpu=' in done.stdout

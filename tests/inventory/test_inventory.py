@@ -184,3 +184,20 @@ def test_files_of_no_tool_are_refused(tmp_path):
     (tmp_path / "b.txt").write_text("hello\n")
     with pytest.raises(InputError, match="of no known tool"):
         from_files([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("state", "usable"),
+    [
+        ("IDLE", True), ("MIXED+PLANNED", True), ("IDLE+CLOUD+POWERED_DOWN", True),
+        ("ALLOCATED+DRAIN", False), ("IDLE*", False), ("IDLE$", False), ("DOWN+CLOUD", False),
+        ("MAINT", False),
+    ],
+)  # fmt: skip
+def test_states_in_which_a_node_can_be_used(state, usable):
+    assert read_nodes(node("a", state))[0].usable == usable
+
+
+def test_nics_with_names_of_any_vendor():
+    text = topology(names=False).replace("mlx5_", "bnxt_re")
+    assert read_topology(text).own_nics == tuple(f"bnxt_re{i}" for i in range(8))

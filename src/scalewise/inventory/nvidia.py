@@ -125,7 +125,9 @@ def read_topology(text: str) -> Topology:
             "no matrix of GPUs in the topology", hint="the output of `nvidia-smi topo -m`"
         )
     heads = re.split(r"\t+|\s{2,}", lines[start].strip())
-    columns = [head for head in heads if re.fullmatch(r"GPU\d+|NIC\d+|\w+_\d+", head)]
+    # Older drivers print NICs by name; columns of affinities end the matrix.
+    ends = [place for place, head in enumerate(heads) if "Affinity" in head]
+    columns = heads[: ends[0]] if ends else heads
     gpus = [head for head in columns if re.fullmatch(r"GPU\d+", head)]
     rows: dict[str, list[str]] = {}
     for line in lines[start + 1 :]:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-NOT_USABLE = ("DRAIN", "DOWN", "FAIL", "MAINT", "NOT_RESPONDING", "UNKNOWN", "POWERED_DOWN",
-              "INVAL", "FUTURE")  # fmt: skip
+NOT_USABLE = ("DRAIN", "DOWN", "FAIL", "MAINT", "NOT_RESPONDING", "UNKNOWN", "INVAL", "FUTURE")
 """Parts of a state in which no job can use a node."""
+
+NOT_RESPONDING, MAINTENANCE = "*", "$"
+"""Their short forms behind a state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,10 @@ def read_nodes(text: str) -> tuple[Node, ...]:
 def _stopped(state: str) -> bool:
     """Whether a state such as "MIXED+DRAIN" or "DOWN*" stops all jobs."""
     words = state.upper().split("+")
-    return any(word.startswith(NOT_USABLE) or word.endswith("*") for word in words)
+    return any(
+        word.startswith(NOT_USABLE) or word.endswith((NOT_RESPONDING, MAINTENANCE))
+        for word in words
+    )
 
 
 def _gpus(tres: str, gres: str) -> tuple[int, str | None]:

@@ -26,9 +26,9 @@ ONE_SIDED = ("send", "recv", "send_recv", "barrier")
 FEWEST = 4
 """Calls of a group from which a rank is named."""
 
-WAITS_FROM, CAUSED_FROM = 0.03, 60.0
+WAITS_FROM, CAUSED_FROM = 0.03, 80.0
 """Fraction of the time that ranks wait, and fraction of the waiting that one rank causes (%), from
-which that rank is named."""
+which that rank is named: of two ranks at random each causes a half."""
 
 Key = tuple[str, str, int]
 """Process group, its ranks as text, number of ranks."""
