@@ -36,7 +36,7 @@ from scalewise.diagnosis.next_measurement import (
     candidates,
     expected_bits,
 )
-from scalewise.diagnosis.parts import COARSE, DETAILED, shares
+from scalewise.diagnosis.parts import COARSE, DETAILED, PER_NODE, shares
 from scalewise.diagnosis.posterior import entropy, normalized
 from scalewise.diagnosis.predict import HEALTHY_KEY, OTHER_KEY, Table, predict
 from scalewise.diagnosis.runs import Run
@@ -62,7 +62,8 @@ ODDS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.01)
 DATA: dict[str, tuple[str, ...]] = {
     "nothing": (), "one number": (), "two sizes": ("quarter",), "other sharding": ("sharding",),
     "micro-batch x2": ("micro_batch",), "one node": ("node",), "profile": (), "nccl-tests": (),
-    "one node and profile": ("node",), "trace": (), "one node and trace": ("node",),
+    "one node and profile": ("node",), "trace": (), "traces per node": (),
+    "one node and trace": ("node",),
 }  # fmt: skip
 """Candidate runs that are measured besides, by the name of the data."""
 
@@ -162,7 +163,7 @@ def trial(draw: random.Random, noise: np.random.Generator, *, damaged: bool) -> 
             noise=NOISE * noise.normal(size=1 + len(further)),
             parts={
                 name: float(shares(table.parts[0, point], name)) + PROFILE_NOISE * noise.normal()
-                for name in (*COARSE, *DETAILED)
+                for name in dict.fromkeys((*COARSE, *DETAILED, *PER_NODE))
             },
             node_rate=float(np.exp(table.log_node_rate[point] + NODE_NOISE * noise.normal())),
             matmul=float(table.log_matmul[point] + MATMUL_NOISE * noise.normal()),
@@ -176,7 +177,8 @@ def judge(trial: Trial, data: str, **options: object) -> Posterior | None:
     runs = trial.runs(*extra, scale=scale)
     if runs is None:
         return None
-    names = DETAILED if "trace" in data else COARSE if "profile" in data else ()
+    names = COARSE if "profile" in data else DETAILED if "trace" in data else ()
+    names = PER_NODE if "per node" in data else names
     evidence = Evidence(
         profile=trial.profile(names) if names else None,
         node_rate=trial.node_rate if data == "nccl-tests" else None,
@@ -200,7 +202,7 @@ def named(trial: Trial) -> tuple[Posterior, str, float, float]:
     if best.kind == "run":
         after = infer(trial.runs(best.key) or runs, Evidence(), errors=(LEVEL, NOISE))
     elif best.kind == "profile":
-        after = infer(runs, Evidence(profile=trial.profile(DETAILED)), errors=(LEVEL, NOISE))
+        after = infer(runs, Evidence(profile=trial.profile(PER_NODE)), errors=(LEVEL, NOISE))
     elif best.kind == "nccl":
         after = infer(runs, Evidence(node_rate=trial.node_rate), errors=(LEVEL, NOISE))
     else:

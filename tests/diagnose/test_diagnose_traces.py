@@ -4,14 +4,20 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import scalewise as sw
-from scalewise.diagnosis.parts import PARTS, seconds_by_part
-from scalewise.diagnosis.traces import lay_beside, measurement_of, part_of
+from scalewise.diagnosis.answer import infer
+from scalewise.diagnosis.evidence import Evidence
+from scalewise.diagnosis.measured import Measurement
+from scalewise.diagnosis.parts import PARTS, seconds_by_part, shares
+from scalewise.diagnosis.predict import predict
+from scalewise.diagnosis.runs import Run
+from scalewise.diagnosis.traces import lay_beside, measurement_of, part_of, with_waits
 from scalewise.errors import InputError
 from scalewise.simulation.trace import write_trace
-from scalewise.trace.summary import Communication, TraceSummary
+from scalewise.trace.summary import TraceSummary
 
 FSDP = {"model": "llama-3-8b", "on": "dgx-h100", "gpus": 32, "strategy": "fsdp32-mb1",
         "seq": 4096, "batch": 64}  # fmt: skip
@@ -64,13 +70,6 @@ def test_unexplained_time_is_not_on_the_list(tmp_path):
     assert found.other > 0.9
 
 
-def group(name: str, size: int | None) -> Communication:
-    return Communication(
-        name=name, group_size=size, calls=1.0, bytes=None, smallest_bytes=None, largest_bytes=None,
-        communication_seconds=1.0, overlapped_seconds=0.0, exposed_seconds=1.0, overlap_pct=0.0,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("name", "size", "part"),
     [
@@ -88,11 +87,11 @@ def group(name: str, size: int | None) -> Communication:
     ],
 )
 def test_process_groups_by_name_or_size(name, size, part):
-    assert part_of(group(name, size), sw.estimate(**PIPELINE)) == part
+    assert part_of(name, size, sw.estimate(**PIPELINE)) == part
 
 
 def test_the_only_group_has_any_name():
-    assert part_of(group("default_pg", 32), sw.estimate(**FSDP)) == "dp"
+    assert part_of("default_pg", 32, sw.estimate(**FSDP)) == "dp"
 
 
 def test_parts_add_up():
@@ -134,6 +133,10 @@ def test_the_rank_that_comes_last_is_named(tmp_path):
     assert beside.findings[0] == (
         "rank 2 joins 100% of 10 calls of default_pg last: ranks wait for it 22.5% of the time"
     )
+    assert beside.profile["dp"] == pytest.approx(0.325)
+    apart = with_waits(beside.profile, beside, whole=True)
+    assert "dp" not in apart
+    assert (apart["sharding"], apart["straggler"]) == pytest.approx((0.1, 0.225))
 
 
 def test_a_trace_without_steps_needs_a_number(tmp_path):
@@ -158,3 +161,21 @@ def test_traces_on_cpus_are_compared_as_a_whole():
     assert set(beside.profile) == {"compute", "tp", "cp", "ep", "dp", "pp", "idle"}
     assert beside.profile["dp"] == pytest.approx(0.286, abs=1e-3)
     assert beside.step_seconds == pytest.approx(0.2188, abs=1e-3)
+
+
+def test_waiting_for_a_late_rank_means_a_slow_node():
+    e = sw.estimate(**FSDP)
+    table = predict([e])
+    point = table.points("slow_node")[6]
+    rate = float(np.exp(table.log_rate[0, point]))
+    number = Measurement(key="", value=rate, unit="tok/s", text="")
+    run = Run(estimate=e, measurement=number, rate=rate)
+
+    def odds(*names: str) -> float:
+        profile = {name: float(shares(table.parts[0, point], name)) for name in names}
+        return infer([run], Evidence(profile=profile)).odds("slow_node")
+
+    kernels = ("gemm", "attention", "kernels", "idle")
+    # One rank waits in its collectives: the network could be slow too.
+    assert odds(*kernels, "dp") < 0.3
+    assert odds(*kernels, "sharding", "straggler") > 0.9

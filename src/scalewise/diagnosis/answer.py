@@ -40,7 +40,7 @@ from scalewise.diagnosis.result import (
     Verdict,
 )
 from scalewise.diagnosis.runs import Run, errors_of, measured_runs
-from scalewise.diagnosis.traces import lay_beside, measurement_of, with_waits
+from scalewise.diagnosis.traces import has_all_nodes, lay_beside, measurement_of, with_waits
 from scalewise.physics.memory import normal_cdf
 from scalewise.ranges import Z80
 
@@ -182,8 +182,7 @@ def diagnose_runs(
     if trace is not None:
         gpus = e.cluster.accelerators
         beside = lay_beside(e, trace, e.workload.tokens_per_step / (runs[0].rate * gpus))
-        whole = len({rank.rank for rank in trace.ranks}) == gpus
-        profile = with_waits(beside.profile, beside, whole=whole)
+        profile = with_waits(beside.profile, beside, whole=has_all_nodes(e, trace))
         known = msgspec.structs.replace(known, profile=profile)
     listed = candidates(
         e, [run.estimate for run in runs],

@@ -11,7 +11,7 @@ import numpy as np
 
 from scalewise.diagnosis.causes import CAUSES
 from scalewise.diagnosis.next_measurement import Candidate, State
-from scalewise.diagnosis.parts import DETAILED, LABELS, shares
+from scalewise.diagnosis.parts import LABELS, PER_NODE, shares
 from scalewise.diagnosis.predict import OTHER_KEY
 from scalewise.units import format_percent, format_rate, grouped
 
@@ -97,13 +97,13 @@ def _clusters(
 
 def _profiles(state: State, likely: Sequence[str]) -> tuple[Outcome, ...]:
     """Join causes by the part of the step that grows most."""
-    parts = np.array([shares(state.table.parts[0], name) for name in DETAILED])
+    parts = np.array([shares(state.table.parts[0], name) for name in PER_NODE])
     found: dict[str, list[str]] = {}
     sizes: dict[str, list[float]] = {}
     for key in likely:
         means = np.array([_mean(state, key, part) for part in parts])
         grown = int(np.argmax(means - parts[:, 0]))
-        part = DETAILED[grown] if means[grown] - parts[grown, 0] > 0.1 else "compute"
+        part = PER_NODE[grown] if means[grown] - parts[grown, 0] > 0.1 else "compute"
         size = float(means[grown]) if part != "compute" else float(means[:3].sum())
         found.setdefault(part, []).append(_label(key))
         sizes.setdefault(part, []).append(size)

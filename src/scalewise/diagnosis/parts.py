@@ -47,6 +47,11 @@ COARSE = ("compute", "exposed", "idle")
 DETAILED = ("gemm", "attention", "kernels", "tp", "cp", "ep", "dp", "pp", "idle")
 """What a trace of a GPU has."""
 
+PER_NODE = (
+    "gemm", "attention", "kernels", "tp", "cp", "ep", "sharding", "straggler", "pp", "idle",
+)  # fmt: skip
+"""What traces of one rank per node have: the rank that others wait for is among them."""
+
 LABELS = {
     "compute": "compute kernels",
     "exposed": "exposed communication",

@@ -23,7 +23,7 @@ from scalewise.units import format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from scalewise.step.result import Estimate
-    from scalewise.trace.summary import Communication, TraceSummary, Waiting
+    from scalewise.trace.summary import TraceSummary, Waiting
 
 COUNTS_FROM = 0.05
 """Fraction of the predicted step from which a difference is named."""
@@ -108,8 +108,8 @@ class TraceBeside:
     groups: tuple[GroupRow, ...]
     waiting: tuple[Waiting, ...]
     """Waits for a late rank that are worth naming; seconds are those of all traced steps."""
-    waited: float
-    """Fraction of the traced time that ranks wait for late ones."""
+    waited: dict[str, float]
+    """Fraction of the traced time that ranks wait for late ones, by part of the group."""
     findings: tuple[str, ...]
     """What differs, in sentences, largest first."""
     profile: dict[str, float]
@@ -177,7 +177,7 @@ def lay_beside(e: Estimate, trace: TraceSummary, step_seconds: float | None = No
         rows=tuple(rows),
         groups=groups,
         waiting=named,
-        waited=sum(row.waited_seconds for row in trace.waiting) / window,
+        waited=_waited(e, trace),
         findings=(
             *(sentence(row, window) for row in named),
             *_differences(rows),
@@ -188,25 +188,26 @@ def lay_beside(e: Estimate, trace: TraceSummary, step_seconds: float | None = No
     )
 
 
-def part_of(row: Communication, e: Estimate) -> str | None:
+def part_of(name: str, size: int | None, e: Estimate) -> str | None:
     """Return the part of a process group: by its name, else by its size; None where it is unknown.
 
     Args:
-        row: Calls of one group.
+        name: Of the group, as the trace has it.
+        size: Its ranks, if known.
         e: Prediction: the degrees of its strategy.
     """
     split = e.strategy
     degrees = {"tp": split.tp, "pp": split.pp, "cp": split.cp, "ep": split.ep,
                "dp": split.data_parallel}  # fmt: skip
     # In regular expressions an underscore is a letter.
-    name = re.sub("[_-]+", " ", row.name.lower())
+    words_of = re.sub("[_-]+", " ", name.lower())
     for part, words in _WORDS:
-        if re.search(words, name):
+        if re.search(words, words_of):
             return part if degrees[part] > 1 else None
     several = [part for part, degree in degrees.items() if degree > 1]
     if len(several) == 1:
         return several[0]
-    alike = [part for part in several if degrees[part] == row.group_size]
+    alike = [part for part in several if degrees[part] == size]
     return alike[0] if len(alike) == 1 else None
 
 
@@ -228,7 +229,7 @@ def _measured(
     by_part = dict.fromkeys(("tp", "cp", "ep", "dp", "pp"), 0.0)
     unknown = 0.0
     for row in trace.groups:
-        part = part_of(row, e)
+        part = part_of(row.name, row.group_size, e)
         if part is None:
             unknown += row.exposed_seconds
         else:
@@ -256,7 +257,7 @@ def _groups(e: Estimate, trace: TraceSummary, scale: float) -> tuple[GroupRow, .
     usual = {part: e.comm_seconds.get(group, 0.0) for group, part in GROUPS.items()}
     found = []
     for row in trace.groups:
-        part = part_of(row, e)
+        part = part_of(row.name, row.group_size, e)
         if part is None or row.communication_seconds <= 0.0:
             continue
         rate = None if row.bytes is None else row.bytes / row.communication_seconds
@@ -265,6 +266,16 @@ def _groups(e: Estimate, trace: TraceSummary, scale: float) -> tuple[GroupRow, .
                      measured=row.communication_seconds * scale, rate=rate)
         )  # fmt: skip
     return tuple(found)
+
+
+def _waited(e: Estimate, trace: TraceSummary) -> dict[str, float]:
+    """Return the fraction of the time that ranks wait for late ones, by part."""
+    found: dict[str, float] = {}
+    for row in trace.waiting:
+        part = part_of(row.group, row.group_size, e)
+        if part is not None:
+            found[part] = found.get(part, 0.0) + row.waited_seconds / trace.window_seconds
+    return found
 
 
 def _differences(rows: list[PartRow]) -> list[str]:
@@ -304,6 +315,14 @@ def _slow_groups(e: Estimate, groups: tuple[GroupRow, ...]) -> list[str]:
     return texts
 
 
+def has_all_nodes(e: Estimate, trace: TraceSummary) -> bool:
+    """Return whether a rank of every node was traced."""
+    node = e.cluster.scale_up_domain
+    return len({rank.rank // node for rank in trace.ranks if rank.rank is not None}) >= max(
+        e.cluster.nodes, 2
+    )
+
+
 def with_waits(
     profile: Mapping[str, float], beside: TraceBeside, *, whole: bool
 ) -> dict[str, float]:
@@ -312,12 +331,16 @@ def with_waits(
     Args:
         profile: Fractions of the step.
         beside: The trace.
-        whole: Whether all ranks were traced. With a part of them, a late rank may be elsewhere.
+        whole: Whether a rank of every node was traced; else a late one may be elsewhere.
     """
     found = dict(profile)
-    if "dp" not in found or not (whole or beside.waited > WAITS_FROM):
+    waits = {part: min(share, found[part]) for part, share in beside.waited.items()
+             if part in found}  # fmt: skip
+    if "dp" not in found or not (whole or sum(waits.values()) > WAITS_FROM):
         return found
-    apart = min(beside.waited, found["dp"])
-    found["sharding"] = found.pop("dp") - apart
-    found["straggler"] = apart
+    found["sharding"] = found.pop("dp") - waits.pop("dp", 0.0)
+    apart = profile["dp"] - found["sharding"]
+    for part, share in waits.items():
+        found[part] -= share
+    found["straggler"] = apart + sum(waits.values())
     return found
