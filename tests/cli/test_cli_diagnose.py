@@ -22,6 +22,7 @@ def test_leads_with_the_verdict(run):
     table = result.stdout.split("What would explain it")[1]
     assert table.index("NCCL over TCP sockets") < table.index("PCIe instead of NVLink")
     assert "something not on this list" in table
+    assert "Against them: 9.3% MFU here (causal), above 0 of 3 comparable runs." in text
     for label in ("Published: ", "Together: ", "Ruled out", "Check: ", "Mended: ", "Next: "):
         assert label in result.stdout
     assert "Even if nothing is broken: " in result.stdout

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from machine_records import job, train_record
 from scalewise.catalog import load_cluster
 from scalewise.errors import InputError
 from scalewise.evidence.own_runs import fit_own, joined, read_own, remembered, write_own
+from scalewise.records.files import append
 from scalewise.stack import load_stack
 from scalewise.step.estimate import estimate
 
@@ -102,3 +104,15 @@ def test_rows_that_cannot_be(tmp_path, row, said):
     (tmp_path / "runs.csv").write_text(f"{HEAD}tokens_s\n{row}\n")
     with pytest.raises(InputError, match=said):
         read_own(tmp_path / "runs.csv")
+
+
+def test_records_are_runs(tmp_path):
+    append(tmp_path / "train.jsonl", train_record(job("tiny", "fsdp2-mb1", 2), 0.5, number=1))
+    append(tmp_path / "train.jsonl", train_record(job("tiny", "ddp2-mb1", 2), 0.4, number=2))
+    first, second = read_own(tmp_path, load_cluster("dgx-h100"))
+    assert (str(first.strategy), first.cluster.accelerators) == ("fsdp2-mb1", 2)
+    tokens = first.workload.tokens_per_step / 2
+    assert first.rate == pytest.approx(tokens / 0.5)
+    assert second.rate == pytest.approx(tokens / 0.4)
+    with pytest.raises(InputError, match="is not in the catalog"):
+        read_own(tmp_path)

@@ -39,7 +39,7 @@ FOLDER = "scalewise-catalog"
 @click.option(
     "--stack",
     metavar="NAME",
-    help="Stack to start from. [that of the earlier runs, or of the framework they name]",
+    help="Stack to start from. [that of the earlier runs, of the cluster, or of the framework]",
 )
 @click.option("--anew", is_flag=True, help="Forget the earlier runs of NAME.")
 @click.option(
@@ -65,7 +65,7 @@ def remember(
     Kernels and the host run as fast as measured. Links stay as they are: `calibrate NAME` fits
     them to measured collectives.
     """
-    from scalewise.catalog import load_cluster
+    from scalewise.catalog import knows, load_cluster
     from scalewise.cli.common import show, to_json
     from scalewise.evidence.own_runs import fit_own, joined, read_own, remembered, write_own
     from scalewise.stack import load_stack
@@ -79,6 +79,8 @@ def remember(
     cluster = None if on is None else load_cluster(on)
     new = [run for path in sources for run in read_own(path, cluster)]
     old, base = ((), None) if anew else remembered(name, folder)
+    if stack is None and base is None and on is not None and knows("stacks", on):
+        stack = on
     start = base if stack is None else load_stack(stack)
     if start is not None and start.name == name:
         raise InputError(f"--stack {name}: a stack cannot start from itself", hint="name another")

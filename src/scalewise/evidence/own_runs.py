@@ -23,13 +23,16 @@ import numpy as np
 from scalewise.catalog import load_cluster
 from scalewise.cluster import Cluster
 from scalewise.errors import InputError
+from scalewise.evidence.compare import predict
 from scalewise.evidence.files import struct_toml
-from scalewise.evidence.measured import model_columns, run_rows
+from scalewise.evidence.measured import FRAMEWORK, model_columns
 from scalewise.evidence.runs import Run, read_runs
 from scalewise.model import Model, load_model
 from scalewise.ranges import Z80, level_deviation, noise_deviation
 from scalewise.reading import read_csv, user_path
 from scalewise.records.files import read_records
+from scalewise.records.job import job_of
+from scalewise.records.metrics import by_job, summarize
 from scalewise.stack import Stack, load_stack, stack_for
 from scalewise.step.estimate import estimate
 from scalewise.step.result import Estimate
@@ -100,17 +103,30 @@ def read_own(path: str | Path, cluster: Cluster | None = None) -> tuple[OwnRun, 
     """
     file = user_path(path)
     if file.suffix != ".csv":
-        found = read_records(file, kind="train").records
-        if not found:
-            raise InputError(
-                f"{file} holds no record of training", hint="a .csv file, or records of `measure`"
-            )
-        rows = [Run(row, line) for line, row in enumerate(run_rows(found), start=1)]
-        return tuple(_of_run(row, cluster) for row in rows)
+        return _of_records(file, cluster)
     columns, rows_read = read_csv(file, what="table of runs")
     if set(TABLE) <= set(columns):
         return tuple(_of_table(file, line, row, cluster) for line, row in rows_read)
     return tuple(_of_run(row, cluster) for row in read_runs(file) if row.tokens_per_second)
+
+
+def _of_records(file: Path, cluster: Cluster | None) -> tuple[OwnRun, ...]:
+    """Jobs of records, all their repeats together."""
+    found = []
+    for launches in by_job(read_records(file, kind="train").records):
+        e = predict(job_of(launches[0].inputs), launches[0], cluster, None)
+        found.append(
+            OwnRun(
+                model=e.model, cluster=e.cluster, workload=e.workload, strategy=e.strategy,
+                rate=summarize(launches).tokens_per_second_per_device,
+                on=cluster.name if cluster is not None else "", framework=FRAMEWORK,
+            )
+        )  # fmt: skip
+    if not found:
+        raise InputError(
+            f"{file} holds no record of training", hint="a .csv file, or records of `measure`"
+        )
+    return tuple(found)
 
 
 def _of_run(run: Run, cluster: Cluster | None) -> OwnRun:
