@@ -25,7 +25,7 @@ from scalewise.cluster import Cluster
 from scalewise.errors import InputError
 from scalewise.evidence.compare import predict
 from scalewise.evidence.files import struct_toml
-from scalewise.evidence.measured import FRAMEWORK, model_columns
+from scalewise.evidence.measured import FRAMEWORK, cell, noun_cells
 from scalewise.evidence.runs import Run, read_runs
 from scalewise.model import Model, load_model
 from scalewise.ranges import Z80, level_deviation, noise_deviation
@@ -350,19 +350,16 @@ def _rounded(stack: Stack) -> Stack:
 
 def _row(run: OwnRun, base: str) -> dict[str, Any]:
     """A run with the columns of the shipped table, and three more: base, on, strategy."""
-    row: dict[str, Any] = dict(run.row) if run.row is not None else {
-        "source": "own", "source_ref": run.label, "quality": "ok",
-        "accelerator": run.cluster.accelerator.name, "accelerators": run.cluster.accelerators,
-        "scaleup_domain": run.cluster.scale_up_domain, "framework": run.framework or "",
-        "precision": run.workload.precision,
-        **{key: value for key, value in model_columns(run.model).items() if value is not None},
-        "seq_len": run.workload.seq_len, "global_batch": run.workload.global_batch,
-        "micro_batch": run.strategy.micro_batch, "dp_replicate": run.strategy.dp_replicate,
-        "dp_shard": run.strategy.dp_shard, "sharding": run.strategy.sharding,
-        "tp": run.strategy.tp, "pp": run.strategy.pp, "cp": run.strategy.cp,
-        "ep": run.strategy.ep, "recompute": run.strategy.recompute,
-        "tokens_per_second_per_accelerator": run.rate,
-    }  # fmt: skip
+    if run.row is not None:
+        row: dict[str, Any] = dict(run.row)
+    else:
+        row = noun_cells(run.model, run.strategy, run.workload) | {
+            "source": "own", "source_ref": run.label, "quality": "ok",
+            "accelerator": run.cluster.accelerator.name, "accelerators": run.cluster.accelerators,
+            "scaleup_domain": run.cluster.scale_up_domain, "framework": run.framework,
+            "tokens_per_second_per_accelerator": run.rate,
+        }  # fmt: skip
+        row = {key: cell(value) for key, value in row.items() if value is not None}
     return row | {"base": base, "on": run.on, "strategy": str(run.strategy)}
 
 
