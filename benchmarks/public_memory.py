@@ -30,6 +30,7 @@ from typing import Any
 from scalewise.ask.question import Question, question_from
 from scalewise.ask.resolve import resolve
 from scalewise.errors import InputError
+from scalewise.stack import stack_for
 from scalewise.step.result import Estimate
 from scalewise.units import GIB
 
@@ -121,6 +122,13 @@ def set_aside(runs: Iterable[str]) -> set[str]:
     return set(ordered[1::2])
 
 
+def software_of(cells: dict[str, str]) -> str:
+    """Return the software of a row; of the stack of its date, where its framework has several."""
+    name, date = cells["software"], cells["date"]
+    eras = {stack_for(name, date=each).name for each in (date, "")}
+    return name if len(eras) == 1 else stack_for(name, date=date).name
+
+
 def question_of(cells: dict[str, str]) -> Question:
     """Return the question of a row.
 
@@ -139,7 +147,7 @@ def question_of(cells: dict[str, str]) -> Question:
         "weights": cells["weights"],
         "optimizer": cells["optimizer"],
         "loss": cells["loss"],
-        "stack": cells["software"],
+        "stack": software_of(cells),
         "sets": tuple(cells["sets"].split()),
     }
     if cells["tuning"] != "full":

@@ -58,3 +58,15 @@ def test_earlier_stages_hold_more_micro_batches():
     ]
     assert moving[0] / moving[1] == pytest.approx(7 / 4, rel=1e-6)
     assert moving[1] / moving[2] == pytest.approx(4 / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "model"),
+    [
+        ("ddp1-mb2", "llama-3.2-3b"),  # Activations and logits when forward ends.
+        ("ddp1-mb1-acfull", "llama-3-8b"),  # Gradients when backward ends.
+    ],
+)
+def test_gradients_appear_as_activations_go(spelled, model):
+    step = line(spelled, model, stack="pytorch")
+    assert peak(step) == pytest.approx(step.estimate.memory_bytes, rel=1e-3)

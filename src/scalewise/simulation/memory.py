@@ -19,7 +19,7 @@ from scalewise.physics.offload import RESIDENT_LAYERS
 from scalewise.simulation.build import split
 from scalewise.simulation.events import Sample
 from scalewise.step import mlp_tiles
-from scalewise.step.memory import activation_bytes, logit_bytes, stage_parts
+from scalewise.step.memory import activation_bytes, grows_in_backward, logit_bytes, stage_parts
 from scalewise.step.sequences import of_longest
 
 if TYPE_CHECKING:
@@ -27,16 +27,17 @@ if TYPE_CHECKING:
     from scalewise.step.case import Case
 
 STATIC = ("parameters", "gradients", "optimizer", "all_gather_buffers", "workspace")
-"""Parts of an Estimate's memory that are constant during a step."""
+"""Parts of an Estimate's memory that are constant during a step; gradients where software keeps a
+buffer of them."""
 
 
-def static_bytes(case: Case, simulation: Simulation, rank: int) -> float:
-    """Return the constant bytes of a rank."""
+def static_parts(case: Case, simulation: Simulation, rank: int) -> dict[str, float]:
+    """Return the bytes of a rank that are there when its last backward ends, by part."""
     stage = simulation.durations.stages[rank]
     sparse = np.full(1, stage.sparse)
     edge = stage.params * case.split.tp - stage.layers * case.params_of_layer(sparse)
     parts = stage_parts(case, sparse, float(stage.layers), 0.0, np.maximum(edge, 0.0), 0.0)
-    return sum(scalar(getattr(parts, name)) for name in STATIC)
+    return {name: scalar(getattr(parts, name)) for name in STATIC}
 
 
 def memory_samples(simulation: Simulation, case: Case, rank: int) -> list[Sample]:
@@ -50,6 +51,11 @@ def memory_samples(simulation: Simulation, case: Case, rank: int) -> list[Sample
     extra = whole - stored if case.split.recompute[0] > 0.0 else 0.0
     extra += min(1.0 - scalar(sparse), 1.0) * scalar(mlp_tiles.tile_bytes(case))
     away = bool(case.split.offloads("act")[0])
+    grows = bool(grows_in_backward(case)[0])
+    static = static_parts(case, simulation, rank)
+    # Without a buffer of their own, gradients appear layer by layer.
+    gradients = static["gradients"] if grows else 0.0
+    each = gradients / durations.stages[rank].layers
     changes: list[tuple[float, float]] = []
     kept: list[tuple[float, float]] = []
     for task, label in enumerate(simulation.step.labels):
@@ -66,9 +72,11 @@ def memory_samples(simulation: Simulation, case: Case, rank: int) -> list[Sample
         elif label.kind in ("backward", "inputs", "weights"):
             if label.kind != "weights" and layers:
                 changes += [(start, extra), (end, -extra)]
+            top = coarse or label.layer == sizes[label.chunk] - 1
+            if grows:
+                changes.append((end if top else start, layers * each))
             if label.kind != "inputs":
                 kept.append((end, -layers * stored))
-            top = coarse or label.layer == sizes[label.chunk] - 1
             if head and top and label.kind != "weights":
                 # The gradient of the logits lives until the first block has used its own.
                 changes.append((end, -logits))
@@ -77,9 +85,7 @@ def memory_samples(simulation: Simulation, case: Case, rank: int) -> list[Sample
         elif label.kind == "head backward" and not sizes[label.chunk]:
             changes.append((end, -logits))
     changes += _resident(kept, RESIDENT_LAYERS * stored) if away else kept
-    return _running(
-        changes, static_bytes(case, simulation, rank), scalar(case.habits.fragmentation)
-    )
+    return _running(changes, sum(static.values()) - gradients, scalar(case.habits.fragmentation))
 
 
 def _resident(changes: list[tuple[float, float]], most: float) -> list[tuple[float, float]]:

@@ -332,6 +332,9 @@ class Habits(Part):
     balanced_ring: Mask
     keeps_sp_all_gather: Mask
     composed_kernels: Mask
+    frees_gradients: Mask
+    limits_all_gathers: Mask
+    upcast_scores: Mask
     unfused_attention: Mask
 
     def gathers_once(self, split: Split) -> Mask:

@@ -23,6 +23,8 @@ from scalewise.step.memory import (
     stage_inputs,
     stage_memory,
     stage_sparse,
+    grows_in_backward,
+    staged,
     state_bytes,
 )
 from scalewise.step.quantized_collectives import buffer_bytes, gathered_bytes
@@ -60,6 +62,8 @@ def derive_memory(o: Origin) -> list[Derivation]:
         _logits(o, logits),
         _activations(o, layers, flight, sparse, stage),
     ]
+    if grows_in_backward(o.case)[0]:
+        parts = _at_worst_moment(o, parts, sparse)
     shown = [part for part in parts if part.value]
     lost = scalar(o.case.habits.fragmentation)
     if lost:
@@ -70,6 +74,23 @@ def derive_memory(o: Origin) -> list[Derivation]:
             _part("fragmentation", f"x * ({total})", tuple(letters), f"stack {o.stack.name}")
         )
     return shown
+
+
+def _at_worst_moment(o: Origin, parts: list[Derivation], sparse: float) -> list[Derivation]:
+    """Leave out what is not there when forward ends, or when backward does."""
+    found = {part.key: part for part in parts}
+    stored, whole = (scalar(each) for each in activation_bytes(o.case, np.full(1, sparse)))
+    activations = found["activations"]
+    last = min(activations.value, whole if o.case.split.recompute[0] else stored)
+    if found["gradients"].value <= activations.value - last + found["logits"].value:
+        gone = replace(found["gradients"], formula="0", letters=(), source="not yet: forward ends")
+        found["gradients"] = gone
+    else:
+        why = "those of the first layer: backward ends"
+        letters = (Letter("W", last, "activations of the layer in backward", "B"),)
+        found["activations"] = replace(activations, formula="W", letters=letters, source=why)
+        found["logits"] = replace(found["logits"], formula="0", letters=(), source=why)
+    return list(found.values())
 
 
 def _part(key: str, formula: str, letters: tuple[Letter, ...], source: str) -> Derivation:
@@ -205,7 +226,8 @@ def _buffers(o: Origin, layers: float, sparse: float, edge: float) -> Derivation
     if not split.fully_sharded[0]:
         return _part("all_gather_buffers", "0", (), "")
     ahead, grown = layers, layers if habits.keeps_gradients(split)[0] else 1.0
-    if split.reshard_after_forward[0] and not habits.gathers_once(split)[0]:
+    limited = bool(habits.limits_all_gathers[0])
+    if split.reshard_after_forward[0] and not habits.gathers_once(split)[0] and limited:
         ahead = min(1.0 + scalar(split.prefetch), layers)
     if scalar(o.case.tuned.frozen):
         return _frozen_buffers(o, sparse, ahead, grown)
@@ -221,6 +243,10 @@ def _buffers(o: Origin, layers: float, sparse: float, edge: float) -> Derivation
         formula += " + g * E"
         label = "parameters of embedding and LM head on one rank"
         letters.append(Letter("E", edge / scalar(split.tp), label))
+    if not limited:
+        formula += " + d * k * P"
+        label = "bytes per parameter of shards on their way into an all-gather"
+        letters.append(Letter("d", scalar(staged(o.case)), label))
     if packed := scalar(buffer_bytes(o.case)):
         formula += " + z * P"
         letters.append(Letter("z", packed, "bytes per quantized parameter and gradient"))

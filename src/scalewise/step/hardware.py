@@ -80,10 +80,13 @@ def host_columns(cluster: Cluster, workload: Workload, stack: Stack) -> dict[str
     host, stored = host_of(cluster), STORED[workload.weights]
     ranks = float(host.accelerators)
     kept = (stored.master or stored.weight) if stack.family == "pytorch" else stored.weight
+    update = float(cpu_update_rate(host.memory_bandwidth, host.cores))
+    if stack.cpu_update_rate:
+        update = min(update, ranks * stack.cpu_update_rate)
     return {
         "host_ranks": ranks,
         "host_link": float(link_rate(host.link, host.memory_bandwidth, ranks)),
-        "host_update": float(cpu_update_rate(host.memory_bandwidth, host.cores)),
+        "host_update": update,
         "host_bytes": np.inf if host.memory_bytes is None else host.memory_bytes,
         "nvme_read": host.nvme_read,
         "nvme_write": host.nvme_write,

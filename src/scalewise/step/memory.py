@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from scalewise.numeric import Num, maximum, minimum, some, stacked, where
+from scalewise.numeric import Mask, Num, mask, maximum, minimum, some, stacked, where
 from scalewise.physics import memory as physics
 from scalewise.physics import pipeline
 from scalewise.step import expert_parallel, mlp_tiles, offload, tuning
@@ -91,8 +91,8 @@ def activation_bytes(case: Case, sparse: Num | None = None) -> tuple[Num, Num]:
     whole = element * tokens * (elements - spared * inputs)
     scores: Num = case.zeros
     if some(habits.unfused_attention):
-        # Scores before and after softmax, and the mask of dropout.
-        stored = 2.0 * element + 1.0
+        # Scores before and after softmax, and the mask of dropout; or softmax in fp32 and a copy.
+        stored = where(habits.upcast_scores, 4.0 + element, 2.0 * element + 1.0)
         scores = stored * habits.unfused_attention * tokens * s.heads * s.seq_len / split.tp
         whole = whole + scores
     return kept_bytes(case, whole, scores, sparse), whole
@@ -186,10 +186,13 @@ def stage_parts(
         block = block + sparse * case.expert_params_of_layer
     whole_stage = habits.gathers_once(split)
     frees = split.reshard_after_forward & ~whole_stage
+    frees = frees & habits.limits_all_gathers
     ahead = where(frees, minimum(1.0 + split.prefetch, layers), layers)
     # Gradients that are reduced once stay unsharded until then.
     grown = where(habits.keeps_gradients(split), layers, 1.0)
     buffers = (gathered_bytes(case) * ahead + habits.reduce_bytes * grown) * block
+    if not habits.limits_all_gathers.all():
+        buffers = buffers + where(habits.limits_all_gathers, 0.0, ahead * block * staged(case))
     if some(split.reduce_stated):
         waits = habits.keeps_gradients(split) & (split.reduce_stated == 1.0)
         buffers = buffers + where(waits, habits.reduce_bytes * edge / split.tp, 0.0)
@@ -235,6 +238,13 @@ def stage_parts(
     workspace = habits.workspace_bytes
     if case.has_frozen:
         workspace = workspace + tuning.dequantize_buffer(case)
+    if some(habits.frees_gradients):
+        last = minimum(activations, one * where(split.recompute > 0.0, whole, stored))
+        grows = grows_in_backward(case)
+        later = grows & (gradients > activations - last + logits)
+        gradients = where(grows & ~later, 0.0, gradients)
+        activations = where(later, last, activations)
+        logits = where(later, 0.0, logits)
     held = MemoryParts(
         parameters=parameters,
         gradients=gradients,
@@ -246,6 +256,35 @@ def stage_parts(
         fragmentation=0.0,
     )
     return MemoryParts(**{**held.parts(), "fragmentation": habits.fragmentation * held.total})
+
+
+def staged(case: Case) -> Num:
+    """Return the bytes per parameter of shards on their way into an all-gather.
+
+    (w + c) / s
+
+    A 16-bit shard w, and the copy c of one that is offloaded. They are freed with what they were
+    gathered into, so that they add up over all layers where nothing limits all-gathers.
+    """
+    split = case.split
+    copied = where(split.offloads("param"), case.host.fetched, 0.0)
+    shard: Num = (case.update.weight_bytes + copied) / split.shards
+    return shard
+
+
+def grows_in_backward(case: Case) -> Mask:
+    """Whether gradients appear as backward frees activations, and are gone after the update.
+
+    Then no moment has all of both: activations and logits are there when forward ends, gradients
+    and one layer of activations when backward ends. Both change in proportion in between, so one of
+    the two is the worst. Later micro-batches find gradients of earlier ones. Buckets of DDP stay,
+    and FSDP reduces on a stream of its own, whose blocks PyTorch's allocator keeps apart: what is
+    reserved there adds up (published peaks of torchtitan and torchao agree).
+    """
+    split = case.split
+    ranks = split.shards * split.dp_replicate * split.tp * split.pp
+    once = split.num_microbatches == 1.0
+    return mask(case.habits.frees_gradients & once & (ranks == 1.0))
 
 
 def frozen_bytes(case: Case, own: Num, layers: Num, edge: Num) -> Num:
