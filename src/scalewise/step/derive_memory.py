@@ -20,10 +20,10 @@ from scalewise.step.hierarchical import copy_bytes
 from scalewise.step.memory import (
     activation_bytes,
     frozen_expert_bytes,
+    grows_in_backward,
     stage_inputs,
     stage_memory,
     stage_sparse,
-    grows_in_backward,
     staged,
     state_bytes,
 )
