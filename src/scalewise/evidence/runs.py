@@ -354,7 +354,9 @@ class Run:
     def _routing(self, defaults: list[str]) -> dict[str, Any]:
         """Balance of experts and the optimizer, as fields of a workload."""
         if not self.count("experts"):
-            return {}
+            # Variants of Muon (MuonH) orthogonalize the same matrices.
+            muon = "optimizer muon" in (self.text("notes") or "")
+            return {"optimizer": "muon"} if muon else {}
         recipe = recipe_of(self)
         if recipe is None or not recipe.routing:
             defaults.append("balanced routing (not stated)")

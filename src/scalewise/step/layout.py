@@ -364,6 +364,9 @@ def _split(
     # The same for all ways to replicate and shard over as many ranks.
     microbatches = squeeze_constant_axes(maximum(np.floor(workload.global_batch / ranks), 1.0))
     stated = s.reduce_each
+    if stack.ddp_pipeline_reduces_each:
+        each = (stated == 0.0) & (s.sharding == 0.0) & (s.pp > 1.0)
+        stated = where(each, 2.0, stated)
     if some(stated):
         # One micro-batch is reduced once, however it is said.
         stated = where(microbatches > 1.0, stated, 0.0)
