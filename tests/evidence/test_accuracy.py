@@ -6,6 +6,7 @@ import pytest
 from scalewise.evidence.accuracy import METHODS, method, series
 from scalewise.evidence.runs import read_runs
 from scalewise.evidence.validate import Validation, validate
+from scalewise.workload import Workload
 from verdicts import sweep, verdict
 
 
@@ -36,10 +37,12 @@ class TestMethods:
 
 
 class TestSeries:
-    def rows(self, *points, source="modalities"):
+    def rows(self, *points, source="modalities", recipe="r", seq_len=4096, mb=2):
         return [
             verdict(
-                p, m, source=source, recipe=("r",), group=(source, "toy", "h100", size, "bf16"),
+                p, m, source=source, recipe=(recipe,), strategy=f"fsdp{size}-mb{mb}",
+                group=(source, "toy", "h100", size,
+                       Workload(seq_len=seq_len, global_batch=mb * size)),
             )
             for size, p, m in points
         ]  # fmt: skip
@@ -53,6 +56,17 @@ class TestSeries:
         assert found.predicted == pytest.approx(0.8)
         assert found.error == pytest.approx(0.0)
         assert found.left_out is None
+
+    def test_repeats_are_series_with_the_same_traffic(self):
+        one = self.rows((8, 1.0, 10.0), (64, 1.0, 9.0), (512, 1.0, 6.0))
+        # As many tokens per GPU in other sequences; then twice as many.
+        twin = self.rows((8, 1.0, 10.0), (64, 1.0, 9.0), (512, 1.0, 7.5), recipe="s", seq_len=8192,
+                         mb=1)  # fmt: skip
+        other = self.rows((8, 1.0, 10.0), (64, 1.0, 9.0), (512, 1.0, 9.0), recipe="t", mb=4)
+        found = series([*one, *twin, *other])
+        assert [each.repeats for each in found] == [
+            pytest.approx(0.25), pytest.approx(0.25), None,
+        ]  # fmt: skip
 
     def test_two_sizes_and_other_sources_are_none(self):
         assert series(self.rows((8, 1.0, 1.0), (16, 1.0, 1.0))) == []

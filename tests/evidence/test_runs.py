@@ -273,6 +273,10 @@ class TestPlan:
     def test_scales_of_the_notes(self, stated, notes, precision):
         assert row(precision=stated, notes=notes).plan().workload.precision == precision
 
+    def test_the_optimizer_of_the_notes(self):
+        assert row(notes="optimizer muonh; vocab derived").plan().workload.optimizer == "muon"
+        assert row(notes="optimizer adamw").plan().workload.optimizer == "adamw"
+
     def test_a_complete_row_chooses_nothing(self):
         plan = row().plan()
         assert plan.defaults == ()

@@ -153,6 +153,16 @@ def test_ddp_and_zero1_reduce_in_every_micro_batch_if_told_so(kind):
 
 
 @pytest.mark.parametrize(
+    ("spelling", "reductions"),
+    [("ddp4-pp2", 8.0), ("ddp4-pp2-reduceonce", 1.0), ("ddp8", 1.0), ("zero1x4-pp2", 1.0)],
+)
+def test_ddp_reduces_each_in_pipelines_of_some_software(spelling, reductions):
+    stack = toy_stack(ddp_pipeline_reduces_each=True)
+    case = case_of(spelling, stack=stack, workload=toy_workload(global_batch=32))
+    assert one(case.habits.step_reductions(case.split)) == reductions
+
+
+@pytest.mark.parametrize(
     ("token", "calls"), [("bucket1", 482.03125), ("bucket25", 19.28125), ("bucket500", 1.0)]
 )
 def test_buckets_are_as_large_as_stated(token, calls):

@@ -85,6 +85,36 @@ def test_gathered_blocks(spelling, blocks):
     )
 
 
+@pytest.mark.parametrize(
+    ("spelling", "copied"), [("fsdp8", 0), ("fsdp8-offopt-offparam", 4), ("fsdp8-pf0", 0)]
+)
+def test_all_gathers_without_a_limit(spelling, copied):
+    # All four blocks, with their 16-bit shards, and the fp32 copies of offloaded ones.
+    parts = parts_of(spelling, stack=toy_stack(limits_all_gathers=False))
+    expected = (4 * (2 + (2 + copied) / 8) + 4) * LAYER_PARAMS
+    assert parts["all_gather_buffers"] == pytest.approx(expected)
+
+
+def test_gradients_appear_as_activations_go():
+    stack = toy_stack(frees_gradients=True)
+    # 379 MB of activations and logits but one layer's when forward ends; then 505 MB of gradients.
+    small = parts_of("ddp1", stack=stack, workload=toy_workload(global_batch=1))
+    assert (small["gradients"], small["logits"]) == (4 * PARAMS, 0)
+    assert small["activations"] == LAYER_ACTIVATIONS
+    # Two sequences: 739 MB of activations and logits are more than the gradients.
+    large = parts_of("ddp1-mb2", stack=stack, workload=toy_workload(global_batch=2))
+    assert (large["gradients"], large["logits"]) == (0, 2 * LOGITS)
+    assert large["activations"] == 8 * LAYER_ACTIVATIONS
+
+
+@pytest.mark.parametrize(("spelling", "batch"), [("ddp1", 2), ("ddp8", 8), ("fsdp8", 8)])
+def test_gradients_stay_beside_activations(spelling, batch):
+    # Of earlier micro-batches; in buckets of DDP; on the stream of FSDP's reductions.
+    work = toy_workload(global_batch=batch)
+    kept = parts_of(spelling, workload=work)
+    assert parts_of(spelling, stack=toy_stack(frees_gradients=True), workload=work) == kept
+
+
 def test_gathered_blocks_in_eight_bits():
     assert parts_of("fsdp8-fp8-gatherfp8")["all_gather_buffers"] == (2 + 4) * LAYER_PARAMS
 
@@ -128,6 +158,12 @@ def test_activations_of_unfused_attention():
     case = case_of("fsdp8", "fsdp8-acsel", stack=toy_stack(attention_kernel="unfused"))
     stored, _ = activation_bytes(case)
     assert np.asarray(stored).tolist() == [LAYER_ACTIVATIONS + scores, LAYER_ACTIVATIONS]
+
+
+def test_scores_in_fp32_are_kept_with_a_copy():
+    stack = toy_stack(attention_kernel="unfused", upcast_scores=True)
+    stored, _ = activation_bytes(case_of("fsdp8", stack=stack))
+    assert np.asarray(stored).tolist() == [LAYER_ACTIVATIONS + 6 * 1000 * 1000 * 8]
 
 
 def test_activations_under_tensor_parallelism():

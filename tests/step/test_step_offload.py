@@ -47,6 +47,12 @@ def test_the_cpus_of_a_host_update_the_parameters_of_all_its_ranks():
     assert half == pytest.approx(15 * PARAMS / UPDATE, rel=1e-4)
 
 
+def test_threads_of_a_rank_bound_its_update():
+    slow = msgspec.structs.replace(load_stack("pytorch"), cpu_update_rate=1e9)
+    e = ask("fsdp8-mb2-acfull-offopt", stack=slow)
+    assert e.terms["optimizer"] == pytest.approx(30 * PARAMS / 8e9, rel=1e-4)
+
+
 def test_only_the_last_copies_of_gradients_and_parameters_are_exposed():
     # Backward of a layer takes longer than its copy; the update longer than copying parameters.
     e = ask("fsdp8-mb2-acfull-offopt")

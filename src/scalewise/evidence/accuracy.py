@@ -10,9 +10,10 @@ sweep of a thousand layouts is one team's work.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,6 +72,10 @@ class Series:
     """Ratio with the shipped constants."""
     left_out: float | None
     """Ratio with the source left out."""
+    repeats: float | None = None
+    """Largest difference, as a fraction, between measured ratios of this series and of others with
+    its traffic: same source, model, sizes and sharding, as many tokens per GPU in other sequences
+    and micro-batches. None without any."""
 
     @property
     def error(self) -> float:
@@ -211,7 +216,7 @@ def series(rows: Sequence[Verdict]) -> list[Series]:
     for row in rows:
         if row.source.startswith(SERIES):
             recipes.setdefault(row.recipe, []).append(row)
-    found = []
+    found, traffic = list[Series](), list[tuple[object, ...]]()
     for group in recipes.values():
         sizes = sorted({int(row.group[3]) for row in group})
         if len(sizes) < SIZES:
@@ -242,7 +247,22 @@ def series(rows: Sequence[Verdict]) -> list[Series]:
                 left_out=ratio(METHODS["source left out"]),
             )
         )
-    return found
+        work = group[0].group[4]
+        tokens = work.tokens_per_step / group[0].group[3]
+        layout = re.sub(r"-mb\d+", "", large[0].strategy or "")
+        traffic.append((group[0].source, *group[0].group[1:3], *sizes[::len(sizes) - 1],
+                        layout, tokens))  # fmt: skip
+    return [
+        replace(each, repeats=_repeats(each, [b for b, k in zip(found, traffic, strict=True)
+                                              if k == key and b is not each]))
+        for each, key in zip(found, traffic, strict=True)
+    ]  # fmt: skip
+
+
+def _repeats(one: Series, others: Sequence[Series]) -> float | None:
+    """Return the largest difference between measured ratios, as a fraction."""
+    apart = [abs(float(np.log(each.measured / one.measured))) for each in others]
+    return float(np.expm1(max(apart))) if apart else None
 
 
 def regret(validation: Validation) -> dict[str, Regret]:

@@ -215,10 +215,12 @@ def _scaling(found: Accuracy) -> str:
     """Return the errors of weak-scaling series in one sentence."""
     errors = found.series_errors
     worst: Series = found.series[int(np.argmax(errors))]
+    where = f"{worst.source}, {worst.model}, {worst.smallest:,} to {worst.largest:,} GPUs"
+    if worst.repeats is not None:
+        where += f"; measured series with its traffic differ by {format_percent(worst.repeats)}"
     return (
         f"largest over smallest size of {len(errors)} series, median error "
-        f"{format_percent(float(np.median(errors)))}, max {format_percent(max(errors))} "
-        f"({worst.source}, {worst.model}, {worst.smallest:,} to {worst.largest:,} GPUs)"
+        f"{format_percent(float(np.median(errors)))}, max {format_percent(max(errors))} ({where})"
     )
 
 
