@@ -17,7 +17,6 @@ from statistics import median
 from typing import Any
 
 from diagnose_public import BLOG, MEGATRON, QWEN_7B, QWEN_32B, QWEN_72B, TITAN
-
 from scalewise.ask.question import question_from
 from scalewise.ask.resolve import resolve
 from scalewise.step.sequences import useful_flops
