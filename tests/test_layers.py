@@ -23,7 +23,7 @@ LAYERS = (
     ("trace", "slurm"),
     ("blocks", "model", "cluster", "workload", "precision", "recompute", "sharding", "strategy",
      "strategies", "stack", "experts", "optimizer", "loss", "tuning", "lengths", "offload",
-     "host", "software", "chip", "hf", "catalog"),
+     "host", "software", "chip", "hf", "catalog", "reliability"),
     ("physics", "records", "ranges"),
     ("step",),
     ("sweep",),
