@@ -26,7 +26,7 @@ def test_every_shipped_number_has_a_source():
         }
         of_another = {
             "name", "sources", "failure_rate_low", "failure_rate_high", "node_gpus",
-            "small_job_gpus", "requeue_gpus", "requeue_exponent",
+            "small_gpus", "large_gpus", "requeue_gpus", "requeue_exponent",
         }  # fmt: skip
         assert stated - of_another - set(one.sources) == set()
 

@@ -89,7 +89,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Feasibility": ("step/feasibility.py",),
     "Power": ("physics/power.py",),
     "Cost": ("physics/cost.py",),
-    "Goodput": ("physics/goodput.py", "explore/goodput.py"),
+    "Goodput": ("physics/goodput.py", "step/goodput.py"),
     "Estimate": ("step/case.py", "step/estimate.py"),
     "Assumptions for unpublished values": (
         "cluster.py",

@@ -169,6 +169,7 @@ _METRICS = (
         name="marginal_usd_per_million_tokens", label="marginal cost", unit="$/M tokens",
         column="$/M tok", better="low",
     ),
+    _percent("goodput", "goodput", "% of wall time", column="goodput %"),
     Metric(name="collective_seconds", label="collective time", unit="ms", factor=1e3, better="low"),
     Metric(name="bus_bandwidth", label="bus bandwidth", unit="GB/s", factor=1e-9),
     _percent("gain", "gain in tok/s"),

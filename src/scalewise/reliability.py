@@ -41,8 +41,10 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """High end of it."""
     small_job_factor: float = 1.0
     """Factor on the high end for small jobs, which also fail for other reasons than hardware."""
-    small_job_gpus: tuple[int, int] = (1024, 4096)
-    """GPUs up to which the factor holds in full, and from which it does not."""
+    small_gpus: int = 1024
+    """GPUs up to which the factor holds in full."""
+    large_gpus: int = 4096
+    """GPUs from which it does not hold."""
     node_gpus: int | None = None
     """GPUs of the node that the rates are of; None for the nodes of the cluster."""
     detect: float = 0.0
@@ -66,12 +68,12 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Time of a checkpoint that does not depend on its size, seconds."""
     snapshot_base: float = 0.0
     """The same of a copy to host memory, seconds."""
-    write_per_gpu: float = math.inf
-    """Write rate of storage per GPU, bytes/s."""
-    read_per_gpu: float = math.inf
-    """Read rate of storage per GPU, bytes/s."""
-    storage: float = math.inf
-    """Limit of storage for the whole job, bytes/s."""
+    write_per_gpu: float | None = None
+    """Write rate of storage per GPU, bytes/s; None for no limit."""
+    read_per_gpu: float | None = None
+    """Read rate of storage per GPU, bytes/s; None for no limit."""
+    storage: float | None = None
+    """Rate of storage for the whole job, bytes/s; None for no limit."""
     asynchronous: bool = False
     """Whether compute waits for the copy to host memory only, not for the write."""
     interval: float | None = None
@@ -96,23 +98,26 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise InputError(
                 f"stragglers = {self.stragglers:g} must be below 1", hint="2% is stragglers=0.02"
             )
-        if self.interval == 0.0:
-            raise InputError("interval = 0 must be positive", hint="for example interval=30min")
+        for field in ("interval", "write_per_gpu", "read_per_gpu", "storage"):
+            if getattr(self, field) == 0.0:
+                raise InputError(f"{field} = 0 must be positive", field="goodput")
         if not 0 <= self.spares <= MAX_SPARES:
             raise InputError(f"spares = {self.spares} must be between 0 and {MAX_SPARES:,}")
-        low, high = self.small_job_gpus
-        if not 1 <= low < high:
-            raise InputError("small_job_gpus must be two numbers in ascending order")
+        if not 1 <= self.small_gpus < self.large_gpus:
+            raise InputError(
+                f"small_gpus = {self.small_gpus} must be below large_gpus = {self.large_gpus}",
+                field="goodput",
+            )
 
     def rates(self, gpus: int) -> tuple[float, float, float]:
         """Return failures per node and second for a job: low, typical, high.
 
-        The high end grows by `small_job_factor` from the second to the first of `small_job_gpus`,
-        as a power of the size, so that a larger job never fails less often.
+        The high end grows by `small_job_factor` from `large_gpus` down to `small_gpus`, as a power
+        of the size, so that a larger job never fails less often.
         """
         low = self.failure_rate if self.failure_rate_low is None else self.failure_rate_low
         high = self.failure_rate if self.failure_rate_high is None else self.failure_rate_high
-        full, none = self.small_job_gpus
+        full, none = self.small_gpus, self.large_gpus
         part = math.log(none / min(max(gpus, full), none)) / math.log(none / full)
         return low, self.failure_rate, high * self.small_job_factor**part
 

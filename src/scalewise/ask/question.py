@@ -110,6 +110,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Annotated[str, words("N", unit="tokens")] | (Annotated[float, msgspec.Meta(gt=0)]) | None
     ) = None
     """Token budget of the whole run, such as 15T."""
+    goodput: Annotated[str, words("KEY=VALUE,...", default="published rates, with --tokens")] | (
+        None
+    ) = None
+    """Failures and checkpoints of the whole run: off, or rate=3.8e-3/node-day, restart=5min,
+    checkpoint=20s, interval=30min, spares=2, async, and others."""
     price: (
         Annotated[str, words("USD", unit="dollars_per_hour", default="the catalog's")]
         | (Annotated[float, msgspec.Meta(ge=0)])

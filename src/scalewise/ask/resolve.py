@@ -19,6 +19,7 @@ from scalewise.ask.defaults import (
     Default,
     batch_of,
     default_batch,
+    default_goodput,
     default_imbalance,
     default_precision,
     default_seq_len,
@@ -412,6 +413,8 @@ class _Resolver:
             if (value := given[name]) is not None:
                 number = question_fields()[name].number
                 words[name] = self._plain(name, value) if number else str(value)
+        if tokens is not None and "goodput" not in words:
+            self.defaults.append(default_goodput())
         if model.moe is not None and not {"imbalance", "capacity"} & set(words):
             self.defaults.append(default_imbalance())
         if "optimizer" in words and not is_file(words["optimizer"]):

@@ -67,7 +67,23 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     usd_per_million_tokens: float | None = None
     """Cost, dollars per million tokens; None without a price."""
     days: float | None = None
-    """Days for the token budget, without failures; None without one."""
+    """Days of wall time for the token budget; None without one."""
+    days_low: float | None = None
+    """Low end of their 80% interval."""
+    days_high: float | None = None
+    """High end of it."""
+    run_usd: float | None = None
+    """Cost of the token budget, dollars; None without one or without a price."""
+    run_joules: float | None = None
+    """Facility energy of the token budget, joules."""
+    goodput: float | None = None
+    """Fraction of wall time that trains; None where nothing was asked of whole runs."""
+    goodput_low: float | None = None
+    """The same at the high failure rate."""
+    goodput_high: float | None = None
+    """The same at the low one."""
+    checkpoint_interval: float | None = None
+    """Training between checkpoints, seconds."""
     all_gather_seconds: float | None = None
     """All-gather of one layer's parameters, seconds; None without a ring all-gather."""
     all_gather_latency: float | None = None

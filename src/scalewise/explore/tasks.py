@@ -186,6 +186,8 @@ def point_of(
         evaluated: How many strategies were tried to find this one.
     """
     gather, latency = parts or (None, None)
+    days_low, days_high = e.days_interval or (None, None)
+    run = e.goodput
     return Point(
         accelerators=e.cluster.accelerators,
         strategy=str(e.strategy),
@@ -208,6 +210,14 @@ def point_of(
         tokens_per_joule=e.tokens_per_joule,
         usd_per_million_tokens=e.usd_per_million_tokens,
         days=e.days,
+        days_low=days_low,
+        days_high=days_high,
+        run_usd=e.run_usd,
+        run_joules=e.run_joules,
+        goodput=None if run is None else run.fraction,
+        goodput_low=None if run is None else run.low,
+        goodput_high=None if run is None else run.high,
+        checkpoint_interval=None if run is None else run.interval,
         all_gather_seconds=gather,
         all_gather_latency=latency,
         evaluated=evaluated,

@@ -18,6 +18,7 @@ from scalewise.explore.points import KNEE, Curve, Curves, Point
 from scalewise.ranges import ratio_range
 from scalewise.report import scale_words as words
 from scalewise.report import terminal
+from scalewise.report.goodput_words import goodput_percents
 from scalewise.report.needed_words import needed_lines
 from scalewise.report.terminal import (
     INDENT,
@@ -57,10 +58,12 @@ SPARE = (
     "efficiency %",
     "marginal %",
     "run $",
+    "goodput %",
 )
 """Columns of the largest size that a narrow terminal does without, first to last."""
 SPARE_SIZES = (
-    "days", "loss %", "GiB", "$/M tok", "tok/J", "W", "efficiency %", "exposed %", "tok/s", "mb",
+    "goodput %", "days", "loss %", "GiB", "$/M tok", "tok/J", "W", "efficiency %", "exposed %",
+    "tok/s", "mb",
 )  # fmt: skip
 """The same for the table of every size."""
 
@@ -132,7 +135,11 @@ def print_curves(
 def _paragraphs(curves: Curves, notes: Sequence[str]) -> list[tuple[str, str]]:
     """Return what follows the tables as (label, text), a few of each label."""
     most = MAX_ALIKE if len(curves.groups()) == 1 else 1
-    found = [("Crossovers", words.crossover_line(curves)), ("Cause", words.cause_line(curves))]
+    found = [
+        ("Crossovers", words.crossover_line(curves)),
+        ("Cause", words.cause_line(curves)),
+        ("Goodput", words.goodput_line(curves)),
+    ]
     for label, texts in (
         ("Strategies", words.best_sentences(curves)),
         ("Cannot run", words.missing_sentences(curves)),
@@ -188,7 +195,8 @@ def _print_last(curves: Curves, order: Sequence[Curve], console: Console) -> Non
         "tok/J": _column([point.tokens_per_joule for point in points]),
         "$/M tok": _column([point.usd_per_million_tokens for point in points]),
         "days": _column([point.days for point in points]),
-        "run $": [_run_cost(point, curves) for point in points],
+        "run $": [_run_cost(point) for point in points],
+        "goodput %": goodput_percents(points),
     }
     _table(console, columns, spare=SPARE)
 
@@ -199,10 +207,9 @@ def _efficiency_interval(curve: Curve, point: Point) -> str:
     return f"[{100 * low:.0f}-{100 * high:.0f}]"
 
 
-def _run_cost(point: Point, curves: Curves) -> str:
+def _run_cost(point: Point) -> str:
     """Print the cost of the token budget; empty without a budget or a price."""
-    tokens, price = curves.rules[0].tokens, point.usd_per_million_tokens
-    return "" if tokens is None or price is None else format_dollars(price * tokens / 1e6)
+    return "" if point.run_usd is None else format_dollars(point.run_usd)
 
 
 def _print_rates(curves: Curves, order: Sequence[Curve], console: Console) -> None:
@@ -266,6 +273,7 @@ def _print_sizes(curves: Curves, console: Console) -> None:
             "tok/J": numbers("tokens_per_joule"),
             "$/M tok": numbers("usd_per_million_tokens"),
             "days": numbers("days"),
+            "goodput %": goodput_percents([p if p.feasible else None for _, p in points]),
         }
         _table(console, columns, spare=SPARE_SIZES)
 

@@ -18,6 +18,7 @@ from scalewise._version import __version__
 from scalewise.explore.causes import Cause
 from scalewise.explore.points import KNEE, Crossover, Curve, Curves, Group, Point, knee
 from scalewise.ranges import TIE_CHANCE, ratio_range, tie_width
+from scalewise.report.goodput_words import of_point
 from scalewise.report.words import chance, device_word, gain_interval, interval
 from scalewise.units import format_count, format_percent, grouped
 
@@ -261,6 +262,19 @@ def cause_line(curves: Curves) -> str:
     short = len(shared) == 1
     phrases = _first(cause_sentences(curves, short=short), curves)
     return (f"{shared.pop()}. " if short else "") + "; ".join(phrases)
+
+
+def goodput_line(curves: Curves) -> str:
+    """Return the goodput of the best curve at its ends; empty where nothing was asked of runs."""
+    order = ranked(curves)
+    if not order or order[0].feasible[-1].goodput is None:
+        return ""
+    of_best, word = order[0].feasible, words_of(curves)
+    points = of_best if len(of_best) < 2 else (of_best[0], of_best[-1])
+    return "; ".join(
+        f"{of_point(point).removeprefix('goodput ')} on {point.accelerators:,} {word}s"
+        for point in points
+    )
 
 
 def _losses(curve: Curve) -> list[list[tuple[Point, Cause]]]:
