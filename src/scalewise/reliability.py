@@ -207,6 +207,17 @@ def parse_reliability(text: str | None) -> Reliability | None:
         raise InputError(message, hint=error.hint, field="goodput") from None
 
 
+def file_of(text: str | None) -> str | None:
+    """Return the file that settings name, or None.
+
+    >>> file_of("ours.toml,async"), file_of("rate=1e-3/node-day")
+    ('ours.toml', None)
+    """
+    word = (text or "").split(",")[0].strip()
+    named = "=" not in word and (word.endswith(".toml") or "/" in word or "\\" in word)
+    return word if named else None
+
+
 def _named(word: str) -> Reliability:
     """A set of numbers by its name or file."""
     from scalewise.catalog import knows

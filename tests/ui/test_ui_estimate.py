@@ -43,6 +43,11 @@ def test_intervals_are_those_of_throughput(answer):
     rate, low, high = head["rate"]
     for key in ("step_seconds", "days", "usd", "joules"):
         value, minimum, maximum = head[key]
+        if key != "step_seconds":
+            # The range of goodput widens that of a whole run.
+            assert minimum / value == pytest.approx(rate / high, rel=1e-4)
+            assert maximum / value == pytest.approx(rate / low, rel=1e-3)
+            continue
         assert minimum / value == pytest.approx(rate / high)
         assert maximum / value == pytest.approx(rate / low)
         assert minimum < value < maximum
@@ -50,7 +55,11 @@ def test_intervals_are_those_of_throughput(answer):
 
 def test_run_totals_follow_from_the_rates(answer):
     head = answer["headline"]
-    assert head["days"][0] == pytest.approx(head["tokens"] / head["tokens_per_second"][0] / 86400)
+    steps = head["tokens"] / head["tokens_per_second"][0] / 86400
+    goodput = answer["estimate"]["goodput"]["fraction"]
+    assert goodput == pytest.approx(0.9945, abs=1e-4)
+    assert head["days"][0] == pytest.approx(steps / goodput)
+    assert head["goodput"].startswith("goodput 99.5% [97.2-99.6], checkpoint every ")
     hours = head["days"][0] * 24
     assert head["usd"][0] == pytest.approx(hours * head["usd_per_hour"])
     assert head["joules"][0] == pytest.approx(hours * 3600 * head["facility_watts"])
@@ -295,7 +304,9 @@ def few_of(runs):
 
 def test_defaults_have_a_reason():
     rows = assumptions.assumptions_answer(PINNED)["defaults"]
-    assert [row["flag"] for row in rows] == ["--seq", "--precision", "--stack", "--tokens"]
+    assert [row["flag"] for row in rows] == [
+        "--seq", "--precision", "--goodput", "--stack", "--tokens",
+    ]  # fmt: skip
     assert rows[-1]["why"] == "20 per parameter, compute-optimal by Chinchilla"
     assert all(row["value"] and row["why"] for row in rows)
 

@@ -50,8 +50,8 @@ FABRIC_FIELDS = (
 
 
 NOT_MODELED = (
-    ("failures, restarts and checkpoints", "too fast",
-     "days and cost are those of a run that never stops"),
+    ("waiting for the cluster, and losses of many nodes at once", "too fast",
+     "goodput has failures of single nodes, restarts and checkpoints"),
     ("traffic of other jobs", "too fast",
      "oversubscription is modeled, congestion by other jobs is not"),
     ("data loading, evaluation and logging", "too fast", "they can stall a step"),

@@ -101,6 +101,7 @@ function headline(el, ctx) {
           "span",
           { class: "muted" },
           `${k.grouped(head.rate[0])} tok/s/GPU. Ranges are 80% prediction intervals. `,
+          head.goodput && `Whole run: ${head.goodput}.`,
         ),
       ),
     );
