@@ -59,7 +59,7 @@ def test_run_totals_follow_from_the_rates(answer):
     goodput = answer["estimate"]["goodput"]["fraction"]
     assert goodput == pytest.approx(0.9945, abs=1e-4)
     assert head["days"][0] == pytest.approx(steps / goodput)
-    assert head["goodput"].startswith("goodput 99.5% [97.2-99.6], checkpoint every ")
+    assert head["goodput"].startswith("goodput 99.5% [97.9-99.6], checkpoint every ")
     hours = head["days"][0] * 24
     assert head["usd"][0] == pytest.approx(hours * head["usd_per_hour"])
     assert head["joules"][0] == pytest.approx(hours * 3600 * head["facility_watts"])
