@@ -23,7 +23,7 @@ LAYERS = (
     ("trace", "slurm"),
     ("blocks", "model", "cluster", "workload", "precision", "recompute", "sharding", "strategy",
      "strategies", "stack", "experts", "optimizer", "loss", "tuning", "lengths", "offload",
-     "host", "software", "chip", "hf", "catalog", "reliability"),
+     "host", "software", "chip", "hf", "catalog", "reliability", "critical_batch"),
     ("physics", "records", "ranges"),
     ("step",),
     ("sweep",),

@@ -72,7 +72,7 @@ class Derivation:
     label: str
     """What it is, in words."""
     formula: str
-    """Right-hand side, an expression of the letters: + - * / **, max, min, log2, sqrt, exp, ceil."""
+    """Right-hand side, an expression of letters: + - * / **, max, min, log2, sqrt, exp, ceil."""
     letters: tuple[Letter, ...] = ()
     """Everything that stands in the formula."""
     unit: str = "s"

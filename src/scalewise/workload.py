@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from scalewise.critical_batch import parse_critical_batch
 from scalewise.errors import InputError, did_you_mean
 from scalewise.lengths import BATCHINGS, Batching, filled, read_lengths
 from scalewise.loss import LOSS_WORDS, Loss
@@ -42,6 +43,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     goodput: str | None = None
     """Failures, restarts and checkpoints of the run, as `reliability` reads them; None for what is
     usual wherever there is a token budget."""
+
+    critical_batch: str | None = None
+    """Critical batch of the run, as `critical_batch` reads it; None where it is not asked for."""
 
     imbalance: float = 1.0
     """Tokens of the busiest expert-parallel rank over the mean; 1 is balanced routing."""
@@ -135,6 +139,8 @@ class Workload(Work, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
         if self.goodput is not None:
             parse_reliability(self.goodput)
+        if self.critical_batch is not None:
+            parse_critical_batch(self.critical_batch)
         if self.tokens is not None and not (
             isinstance(self.tokens, int | float)
             and not isinstance(self.tokens, bool)

@@ -38,6 +38,7 @@ from scalewise.precision import RECIPES
 from scalewise.software import Software, choose_stack
 from scalewise.stack import Stack
 from scalewise.step.estimate import CHOSEN_FIT, STATED_FIT, estimate
+from scalewise.step.useful import critical_batches
 from scalewise.strategy import Strategy
 from scalewise.units import parse
 from scalewise.workload import WORK, Workload
@@ -417,6 +418,8 @@ class _Resolver:
             self.defaults.append(default_goodput())
         if model.moe is not None and not {"imbalance", "capacity"} & set(words):
             self.defaults.append(default_imbalance())
+        if "critical_batch" in words:
+            critical_batches(words["critical_batch"], float(model.active_parameters), tokens)
         if "optimizer" in words and not is_file(words["optimizer"]):
             words["optimizer"] = find_name("optimizers", words["optimizer"], field="optimizer")
         self.changes += [f"{question_fields()[name].flag} {value}" for name, value in words.items()]

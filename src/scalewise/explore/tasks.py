@@ -187,7 +187,9 @@ def point_of(
     """
     gather, latency = parts or (None, None)
     days_low, days_high = e.days_interval or (None, None)
-    run = e.goodput
+    run, useful = e.goodput, e.useful
+    fraction = None if useful is None else useful.fraction
+    rate, each = e.tokens_per_second, e.tokens_per_second_per_accelerator
     return Point(
         accelerators=e.cluster.accelerators,
         strategy=str(e.strategy),
@@ -218,6 +220,11 @@ def point_of(
         goodput_low=None if run is None else run.low,
         goodput_high=None if run is None else run.high,
         checkpoint_interval=None if run is None else run.interval,
+        useful_fraction=fraction,
+        useful_low=None if useful is None else useful.low,
+        useful_high=None if useful is None else useful.high,
+        useful_tokens_per_second=None if fraction is None else fraction * rate,
+        useful_tokens_per_second_per_accelerator=None if fraction is None else fraction * each,
         all_gather_seconds=gather,
         all_gather_latency=latency,
         evaluated=evaluated,

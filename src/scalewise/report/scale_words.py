@@ -16,7 +16,16 @@ from itertools import groupby
 
 from scalewise._version import __version__
 from scalewise.explore.causes import Cause
-from scalewise.explore.points import KNEE, Crossover, Curve, Curves, Group, Point, knee
+from scalewise.explore.points import (
+    KNEE,
+    Crossover,
+    Curve,
+    Curves,
+    Group,
+    Point,
+    knee,
+    marginal_efficiency,
+)
 from scalewise.ranges import TIE_CHANCE, ratio_range, tie_width
 from scalewise.report.goodput_words import of_point
 from scalewise.report.words import chance, device_word, gain_interval, interval
@@ -187,9 +196,7 @@ def knee_sentences(curves: Curves, share: float = KNEE) -> list[str]:
 
 def returned(curve: Curve, point: Point) -> float | None:
     """Return the marginal efficiency of a point: what added GPUs bring relative to the first."""
-    if point.marginal_tokens_per_second is None:
-        return None
-    return point.marginal_tokens_per_second / curve.feasible[0].tokens_per_second_per_accelerator
+    return marginal_efficiency(curve.feasible[0], point)
 
 
 def crossover_sentences(curves: Curves) -> list[str]:
@@ -262,6 +269,22 @@ def cause_line(curves: Curves) -> str:
     short = len(shared) == 1
     phrases = _first(cause_sentences(curves, short=short), curves)
     return (f"{shared.pop()}. " if short else "") + "; ".join(phrases)
+
+
+def useful_line(curves: Curves) -> str:
+    """Return the useful tokens of the best curve at its ends; empty where not asked for."""
+    order = ranked(curves)
+    if not order or order[0].feasible[-1].useful_fraction is None:
+        return ""
+    of_best, word = order[0].feasible, words_of(curves)
+    points = of_best if len(of_best) < 2 else (of_best[0], of_best[-1])
+    batch = [each.global_batch * order[0].seq_len / 1e6 for each in points]
+    return "; ".join(
+        f"{100.0 * (p.useful_fraction or 0.0):.0f}% of tokens "
+        f"[{100.0 * (p.useful_low or 0.0):.0f}-{100.0 * (p.useful_high or 0.0):.0f} by law] at "
+        f"{size:.3g}M tokens per step on {p.accelerators:,} {word}s"
+        for p, size in zip(points, batch, strict=True)
+    )
 
 
 def goodput_line(curves: Curves) -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from scalewise.step.estimate import Estimates
     from scalewise.step.goodput import Goodput
     from scalewise.step.origin import Origin
+    from scalewise.step.useful import UsefulTokens
     from scalewise.strategy import Strategy
     from scalewise.workload import Workload
 
@@ -204,6 +205,13 @@ class Estimate(Result):
         reliability = parse_reliability(self.workload.goodput)
         return None if reliability is None else goodput(self, reliability)
 
+    @cached_property
+    def useful(self) -> UsefulTokens | None:
+        """Useful fraction of its tokens by the critical batch; None where it is not asked for."""
+        from scalewise.step.useful import useful_tokens
+
+        return useful_tokens(self)
+
     @property
     def days(self) -> float | None:
         """Days of wall time for the workload's token budget, by goodput; None without a budget."""
@@ -287,6 +295,7 @@ class Estimate(Result):
         plain["waterfall"] = self.waterfall()
         plain["useful_fraction"] = self.workload.useful_fraction
         plain["goodput"] = None if self.goodput is None else msgspec.to_builtins(self.goodput)
+        plain["useful"] = None if self.useful is None else msgspec.to_builtins(self.useful)
         plain["days"] = self.days
         plain["days_interval"] = None if self.days_interval is None else list(self.days_interval)
         plain["run_usd"], plain["run_joules"] = self.run_usd, self.run_joules

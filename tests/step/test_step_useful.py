@@ -1,0 +1,82 @@
+"""Useful tokens of a step, refusals, and the knee of weak scaling with them."""
+
+import pytest
+
+import scalewise as sw
+from scalewise.errors import InputError
+from scalewise.metrics import METRICS
+
+
+def of(critical_batch, tokens="300B", model="llama-2-7b", **words):
+    return sw.estimate(
+        model, on="dgx-h100", gpus=64, strategy="fsdp64-mb2", batch=1024, tokens=tokens,
+        critical_batch=critical_batch, **words,
+    )  # fmt: skip
+
+
+def test_off_unless_asked_for():
+    assert of(None).useful is None
+    assert of(None).to_dict()["useful"] is None
+
+
+def test_laws_have_a_range():
+    u = of("laws").useful
+    assert u.batches == {
+        "kaplan": pytest.approx(5.24e6, rel=0.01),
+        "step law": pytest.approx(2.08e6, rel=0.01),
+        "deepseek": pytest.approx(5.58e6, rel=0.01),
+    }
+    batch = 1024 * 4096
+    assert u.low == pytest.approx(1.0 / (1.0 + batch / u.batches["step law"]))
+    assert u.high == pytest.approx(1.0 / (1.0 + batch / u.batches["deepseek"]))
+    assert u.low < u.fraction < u.high
+
+
+def test_a_measured_batch_has_none_without_its_data():
+    u = of("0.8Mtok,20%").useful
+    assert u.batches == {"measured": pytest.approx(4e6)}
+    assert u.low == u.fraction == u.high == pytest.approx(1.0 / (1.0 + 1024 * 4096 / 4e6))
+
+
+def test_an_anchored_batch_takes_published_exponents():
+    u = of("2Mtok@100B").useful
+    assert u.batches == {
+        "zhang": pytest.approx(2e6 * 3.0**0.47),
+        "bergsma": pytest.approx(2e6 * 3.0**0.462),
+        "step law": pytest.approx(2e6 * 3.0**0.571),
+    }
+
+
+@pytest.mark.parametrize(
+    ("critical_batch", "tokens", "model", "message"),
+    [
+        ("laws", "15T", "llama-2-7b", "2.23e+03 tokens for each"),
+        ("laws", "10B", "llama-2-7b", "5 to 500 tokens per parameter"),
+        ("laws", "2T", "gpt3-175b", "0.1B to 100B parameters"),
+        ("2Mtok@100B", "15T", "llama-2-7b", "laws of the critical batch are used from"),
+        ("laws", None, "llama-2-7b", "needs a token budget"),
+    ],
+)
+def test_refused(critical_batch, tokens, model, message):
+    with pytest.raises(InputError, match="critical-batch") as caught:
+        of(critical_batch, tokens, model)
+    assert message in str(caught.value)
+    assert caught.value.field == "critical_batch"
+
+
+def test_weak_scaling_has_a_knee_of_the_optimizer():
+    asked = {"gpus": "8..2048", "weak": True, "strategy": "hsdp64", "tokens": "300B"}
+    plain = sw.scale("llama-2-7b", "dgx-h100", **asked)
+    useful = sw.scale("llama-2-7b", "dgx-h100", critical_batch="laws", **asked)
+    assert plain.knees() == ()
+    knee = useful.knees()[0]
+    assert (knee.previous, knee.accelerators) == (128, 256)
+    points = useful.curves[0].points
+    assert [p.useful_tokens_per_second for p in points] == [
+        pytest.approx(p.useful_fraction * p.tokens_per_second) for p in points
+    ]
+    # More GPUs never train slower, though each is worth less and less.
+    rates = [p.useful_tokens_per_second for p in points]
+    assert rates == sorted(rates)
+    assert points[-1].useful_fraction < 0.25
+    assert METRICS["useful_fraction"].show(points[0].useful_fraction) == "98.4%"
