@@ -22,20 +22,21 @@ def test_off_unless_asked_for():
 def test_laws_have_a_range():
     u = of("laws").useful
     assert u.batches == {
-        "kaplan": pytest.approx(5.24e6, rel=0.01),
+        "kaplan": pytest.approx(5.42e6, rel=0.01),
         "step law": pytest.approx(2.08e6, rel=0.01),
-        "deepseek": pytest.approx(5.58e6, rel=0.01),
+        "deepseek": pytest.approx(4.86e6, rel=0.01),
     }
     batch = 1024 * 4096
     assert u.low == pytest.approx(1.0 / (1.0 + batch / u.batches["step law"]))
-    assert u.high == pytest.approx(1.0 / (1.0 + batch / u.batches["deepseek"]))
+    assert u.high == pytest.approx(1.0 / (1.0 + batch / u.batches["kaplan"]))
     assert u.low < u.fraction < u.high
 
 
 def test_a_measured_batch_has_none_without_its_data():
     u = of("0.8Mtok,20%").useful
     assert u.batches == {"measured": pytest.approx(4e6)}
-    assert u.low == u.fraction == u.high == pytest.approx(1.0 / (1.0 + 1024 * 4096 / 4e6))
+    assert u.low == u.fraction == u.high
+    assert u.fraction == pytest.approx(1.0 / (1.0 + 1024 * 4096 / 4e6))
 
 
 def test_an_anchored_batch_takes_published_exponents():
@@ -50,7 +51,7 @@ def test_an_anchored_batch_takes_published_exponents():
 @pytest.mark.parametrize(
     ("critical_batch", "tokens", "model", "message"),
     [
-        ("laws", "15T", "llama-2-7b", "2.23e+03 tokens for each"),
+        ("laws", "15T", "llama-2-7b", "2,230 tokens for each"),
         ("laws", "10B", "llama-2-7b", "5 to 500 tokens per parameter"),
         ("laws", "2T", "gpt3-175b", "0.1B to 100B parameters"),
         ("2Mtok@100B", "15T", "llama-2-7b", "laws of the critical batch are used from"),
@@ -79,4 +80,4 @@ def test_weak_scaling_has_a_knee_of_the_optimizer():
     rates = [p.useful_tokens_per_second for p in points]
     assert rates == sorted(rates)
     assert points[-1].useful_fraction < 0.25
-    assert METRICS["useful_fraction"].show(points[0].useful_fraction) == "98.4%"
+    assert METRICS["useful_fraction"].show(points[0].useful_fraction) == "98.3%"

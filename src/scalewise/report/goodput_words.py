@@ -69,5 +69,6 @@ def detail_words(g: Goodput) -> str:
         f"failure every {format_seconds(g.mtbf)}",
     ]
     if g.reliability.spares:
-        parts.append(f"{g.reliability.spares:,} spare nodes")
+        spares = g.reliability.spares
+        parts.append(f"{spares:,} spare node{'s' if spares > 1 else ''}")
     return ", ".join(parts)

@@ -333,15 +333,29 @@ def _cost(e: Estimate, word: str) -> Fact:
     )
 
 
+def _useful(e: Estimate) -> list[Fact]:
+    """Return the useful fraction of the tokens; empty where it is not asked for."""
+    u = e.useful
+    if u is None:
+        return []
+    value, sizes = f"{format_percent(u.fraction, decimals=0)} of tokens", sorted(u.batches.values())
+    batch = f"{format_count(sizes[0])} tokens"
+    if len(sizes) > 1:
+        value += f" [{100.0 * u.low:.0f}-{100.0 * u.high:.0f}]"
+        batch = f"{format_count(sizes[0])} to {format_count(sizes[-1])} tokens by law"
+    return [Fact("useful", value, f"critical batch {batch}")]
+
+
 def run_words(e: Estimate) -> str:
     """Return time, cost, energy and goodput of the run in one line; empty without either."""
-    parts = [f"{fact.value}, {fact.detail}" for fact in _whole_run(e)]
+    facts = [fact for fact in _whole_run(e) if fact.name != "useful"]
+    parts = [f"{fact.value}, {fact.detail}" for fact in facts]
     return ", goodput ".join(parts) if e.days is not None else "".join(parts)
 
 
 def _whole_run(e: Estimate) -> list[Fact]:
     """Return time, cost and energy of the token budget, then goodput; empty without either."""
-    facts, g = list[Fact](), e.goodput
+    facts, g = _useful(e), e.goodput
     if e.days is not None and e.workload.tokens is not None:
         parts = [f"{format_count(e.workload.tokens)} tokens{'' if g else ' without failures'}"]
         if e.run_usd is not None:

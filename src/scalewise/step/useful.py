@@ -17,6 +17,7 @@ import msgspec
 from scalewise.critical_batch import parse_critical_batch
 from scalewise.errors import InputError
 from scalewise.physics import critical_batch as physics
+from scalewise.units import grouped
 
 if TYPE_CHECKING:
     from scalewise.step.result import Estimate
@@ -61,7 +62,7 @@ def critical_batches(text: str, parameters: float, tokens: float | None) -> dict
     if not physics.within_range(parameters, tokens):
         raise InputError(
             f"--critical-batch {text}: {parameters / 1e9:.3g}B parameters and "
-            f"{tokens / parameters:.3g} tokens for each; laws of the critical batch are used from "
+            f"{grouped(tokens / parameters)} tokens for each; laws of the critical batch are used from "
             f"{physics.MIN_PARAMETERS / 1e9:g}B to {physics.MAX_PARAMETERS / 1e9:g}B parameters "
             f"and {physics.MIN_TOKENS_PER_PARAMETER:g} to {physics.MAX_TOKENS_PER_PARAMETER:g} "
             "tokens per parameter",
@@ -95,7 +96,9 @@ def useful_tokens(e: Estimate) -> UsefulTokens | None:
         return None
     batches = critical_batches(work.critical_batch, float(e.model.active_parameters), work.tokens)
     sizes = sorted(batches.values())
-    mean = math.exp(sum(math.log(size) for size in sizes) / len(sizes))
+    mean = sizes[0]
+    if len(sizes) > 1:
+        mean = math.exp(sum(math.log(size) for size in sizes) / len(sizes))
     batch = work.tokens_per_step
     return UsefulTokens(
         fraction=float(physics.useful_fraction(batch, mean)),
