@@ -89,7 +89,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Feasibility": ("step/feasibility.py",),
     "Power": ("physics/power.py",),
     "Cost": ("physics/cost.py",),
-    "Critical batch": ("physics/critical_batch.py", "step/useful.py"),
+    "Critical batch": ("physics/critical_batch.py", "step/statistical_efficiency.py"),
     "Goodput": ("physics/goodput.py", "step/goodput.py"),
     "Estimate": ("step/case.py", "step/estimate.py"),
     "Assumptions for unpublished values": (

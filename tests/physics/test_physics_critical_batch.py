@@ -39,7 +39,7 @@ def test_a_definition_by_twenty_percent_is_a_fifth():
     critical = laws.from_overhead(8e5, 0.2)
     assert critical == pytest.approx(4e6)
     # Its own batch needs 20% more tokens than the fewest.
-    assert 1.0 / laws.useful_fraction(8e5, critical) == pytest.approx(1.2)
+    assert 1.0 / laws.statistical_efficiency(8e5, critical) == pytest.approx(1.2)
 
 
 def test_a_measured_batch_grows_with_data():

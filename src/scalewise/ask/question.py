@@ -116,7 +116,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Failures and checkpoints of the whole run: off, or rate=3.8e-3/node-day, restart=5min,
     checkpoint=20s, interval=30min, spares=2, async, and others."""
     critical_batch: Annotated[str, words("BATCH", default="off")] | None = None
-    """Critical batch of useful tokens: laws, or measured, such as 4Mtok or 0.8Mtok@300B,20%."""
+    """Critical batch of the optimizer: laws, or measured, such as 4Mtok or 0.8Mtok@300B,20%."""
     price: (
         Annotated[str, words("USD", unit="dollars_per_hour", default="the catalog's")]
         | (Annotated[float, msgspec.Meta(ge=0)])

@@ -38,7 +38,7 @@ from scalewise.precision import RECIPES
 from scalewise.software import Software, choose_stack
 from scalewise.stack import Stack
 from scalewise.step.estimate import CHOSEN_FIT, STATED_FIT, estimate
-from scalewise.step.useful import critical_batches
+from scalewise.step.statistical_efficiency import critical_batches
 from scalewise.strategy import Strategy
 from scalewise.units import parse
 from scalewise.workload import WORK, Workload

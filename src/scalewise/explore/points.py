@@ -84,17 +84,17 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The same at the low one."""
     checkpoint_interval: float | None = None
     """Training between checkpoints, seconds."""
-    useful_fraction: float | None = None
+    statistical_efficiency: float | None = None
     """Tokens of a very small batch over those of this one, for the same loss, by the critical
     batch; None where it is not asked for."""
-    useful_low: float | None = None
+    statistical_low: float | None = None
     """The same by the law with the smallest critical batch."""
-    useful_high: float | None = None
+    statistical_high: float | None = None
     """The same by the law with the largest one."""
-    useful_tokens_per_second: float | None = None
-    """Useful tokens/s of all GPUs."""
-    useful_tokens_per_second_per_accelerator: float | None = None
-    """Useful tokens/s of one GPU."""
+    effective_tokens_per_second: float | None = None
+    """Effective tokens/s of all GPUs."""
+    effective_tokens_per_second_per_accelerator: float | None = None
+    """Effective tokens/s of one GPU."""
     all_gather_seconds: float | None = None
     """All-gather of one layer's parameters, seconds; None without a ring all-gather."""
     all_gather_latency: float | None = None
@@ -113,8 +113,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """GPUs of the point that the marginal values refer to; None for the first."""
     marginal_tokens_per_second: float | None = None
     """Tokens/s gained per GPU added since the previous size."""
-    marginal_useful_tokens_per_second: float | None = None
-    """Useful tokens/s gained per GPU added since the previous size."""
+    marginal_effective_tokens_per_second: float | None = None
+    """Effective tokens/s gained per GPU added since the previous size."""
     marginal_tokens_per_joule: float | None = None
     """Tokens/s gained per facility watt added since the previous size."""
     marginal_usd_per_million_tokens: float | None = None
@@ -282,7 +282,7 @@ def knee(curve: Curve, share: float = KNEE) -> Knee | None:
 
     Marginal efficiency is the tokens/s gained since the previous size per added GPU, relative to
     tokens/s per GPU at the smallest size that runs. Under perfect scaling it is 1 at every size,
-    and there is no knee. Where a critical batch is asked for, it is that of useful tokens.
+    and there is no knee. Where a critical batch is asked for, it is that of effective tokens.
 
     Args:
         curve: The curve.
@@ -309,15 +309,17 @@ def knee(curve: Curve, share: float = KNEE) -> Knee | None:
 
 
 def marginal_efficiency(first: Point, point: Point) -> float | None:
-    """Return tokens/s per added GPU over tokens/s per GPU at the first size, useful ones if known.
+    """Return tokens/s per added GPU over tokens/s per GPU at the first size.
+
+    Effective tokens where they are known.
 
     Args:
         first: Point of the smallest size that runs.
         point: Another point of its curve; None is returned for the first one.
     """
-    useful = first.useful_tokens_per_second_per_accelerator
-    if useful is not None and point.marginal_useful_tokens_per_second is not None:
-        return point.marginal_useful_tokens_per_second / useful
+    effective = first.effective_tokens_per_second_per_accelerator
+    if effective is not None and point.marginal_effective_tokens_per_second is not None:
+        return point.marginal_effective_tokens_per_second / effective
     if point.marginal_tokens_per_second is None:
         return None
     return point.marginal_tokens_per_second / first.tokens_per_second_per_accelerator
@@ -340,10 +342,10 @@ def _compared(before: Point, point: Point) -> Point:
     """Fill in the marginal values."""
     added = point.accelerators - before.accelerators
     gained = point.tokens_per_second - before.tokens_per_second
-    per_joule = per_million = useful = None
-    fewer, more = before.useful_tokens_per_second, point.useful_tokens_per_second
+    per_joule = per_million = effective = None
+    fewer, more = before.effective_tokens_per_second, point.effective_tokens_per_second
     if fewer is not None and more is not None:
-        useful = (more - fewer) / added
+        effective = (more - fewer) / added
     old, new = before.facility_watts_per_accelerator, point.facility_watts_per_accelerator
     if old is not None and new is not None:
         watts = new * point.accelerators - old * before.accelerators
@@ -357,7 +359,7 @@ def _compared(before: Point, point: Point) -> Point:
         point,
         previous=before.accelerators,
         marginal_tokens_per_second=gained / added,
-        marginal_useful_tokens_per_second=useful,
+        marginal_effective_tokens_per_second=effective,
         marginal_tokens_per_joule=per_joule,
         marginal_usd_per_million_tokens=per_million,
         cause=find_cause(before, point),

@@ -187,8 +187,8 @@ def point_of(
     """
     gather, latency = parts or (None, None)
     days_low, days_high = e.days_interval or (None, None)
-    run, useful = e.goodput, e.useful
-    fraction = None if useful is None else useful.fraction
+    run, statistical = e.goodput, e.statistical
+    fraction = None if statistical is None else statistical.fraction
     rate, each = e.tokens_per_second, e.tokens_per_second_per_accelerator
     return Point(
         accelerators=e.cluster.accelerators,
@@ -220,11 +220,11 @@ def point_of(
         goodput_low=None if run is None else run.low,
         goodput_high=None if run is None else run.high,
         checkpoint_interval=None if run is None else run.interval,
-        useful_fraction=fraction,
-        useful_low=None if useful is None else useful.low,
-        useful_high=None if useful is None else useful.high,
-        useful_tokens_per_second=None if fraction is None else fraction * rate,
-        useful_tokens_per_second_per_accelerator=None if fraction is None else fraction * each,
+        statistical_efficiency=fraction,
+        statistical_low=None if statistical is None else statistical.low,
+        statistical_high=None if statistical is None else statistical.high,
+        effective_tokens_per_second=None if fraction is None else fraction * rate,
+        effective_tokens_per_second_per_accelerator=None if fraction is None else fraction * each,
         all_gather_seconds=gather,
         all_gather_latency=latency,
         evaluated=evaluated,

@@ -1,7 +1,7 @@
 """Critical batch: how many tokens a larger batch costs, by several laws.
 
     batch = kaplan_batch(loss(7e9, 1.4e11))           # tokens
-    useful_fraction(4e6, batch)                       # of tokens, against a very small batch
+    statistical_efficiency(4e6, batch)                # against a very small batch
 
 The critical batch is the one that needs twice the tokens, and twice the steps, of the fewest
 possible (McCandlish et al., arXiv 1812.06162). Laws differ by factors: use them for ratios, with
@@ -112,15 +112,16 @@ def from_overhead(batch: Num, overhead: Num) -> Num:
     return batch / overhead
 
 
-def useful_fraction(batch: Num, critical: Num) -> Num:
+def statistical_efficiency(batch: Num, critical: Num) -> Num:
     """Return the tokens that a very small batch needs over those of a batch, 0 to 1.
 
         1 / (1 + B / Bc)
 
-    Tokens to a loss are D = D_min (1 + B / Bc), steps S = S_min (1 + Bc / B) (McCandlish et al.,
-    arXiv 1812.06162, equation 2.11): at B = Bc both are doubled.
+    Effective tokens are tokens times this. Tokens to a loss are D = D_min (1 + B / Bc), steps
+    S = S_min (1 + Bc / B) (McCandlish et al., arXiv 1812.06162, equation 2.11): at B = Bc both are
+    doubled.
 
-    >>> useful_fraction(4e6, 4e6), useful_fraction(1e6, 4e6)
+    >>> statistical_efficiency(4e6, 4e6), statistical_efficiency(1e6, 4e6)
     (0.5, 0.8)
     """
     return 1.0 / (1.0 + batch / critical)
@@ -140,7 +141,9 @@ def tokens_needed(tokens: Num, batch: Num, other: Num, critical: Num) -> Num:
     >>> tokens_needed(1e12, 4e6, 1.2e7, 4e6)
     2000000000000.0
     """
-    return tokens * useful_fraction(batch, critical) / useful_fraction(other, critical)
+    return (
+        tokens * statistical_efficiency(batch, critical) / statistical_efficiency(other, critical)
+    )
 
 
 def within_range(parameters: float, tokens: float) -> bool:

@@ -139,7 +139,7 @@ def _paragraphs(curves: Curves, notes: Sequence[str]) -> list[tuple[str, str]]:
         ("Crossovers", words.crossover_line(curves)),
         ("Cause", words.cause_line(curves)),
         ("Goodput", words.goodput_line(curves)),
-        ("Useful", words.useful_line(curves)),
+        ("Statistical efficiency", words.statistical_line(curves)),
     ]
     for label, texts in (
         ("Strategies", words.best_sentences(curves)),
@@ -155,7 +155,7 @@ def _paragraphs(curves: Curves, notes: Sequence[str]) -> list[tuple[str, str]]:
 def _footnote(curves: Curves, order: Sequence[Curve]) -> str:
     """Return how to read efficiency and marginal efficiency."""
     word = words.words_of(curves)
-    useful = any(curve.feasible[0].useful_fraction is not None for curve in order)
+    effective = any(curve.feasible[0].statistical_efficiency is not None for curve in order)
     firsts = {curve.feasible[0].accelerators for curve in order}
     first = f"{firsts.pop():,} {word}s" if len(firsts) == 1 else "the first size"
     steps = {(curve.feasible[-1].previous, curve.feasible[-1].accelerators) for curve in order}
@@ -163,7 +163,7 @@ def _footnote(curves: Curves, order: Sequence[Curve]) -> str:
     step = "doubling" if doubled else "step"
     return (
         f"efficiency: tok/s/{word} relative to {first}; marginal: the same for {word}s added in "
-        f"the last {step}" + (", in useful tokens" if useful else "")
+        f"the last {step}" + (", in effective tokens" if effective else "")
     )
 
 
@@ -194,7 +194,7 @@ def _print_last(curves: Curves, order: Sequence[Curve], console: Console) -> Non
             _percent(words.returned(curve, point)) if more else ""
             for curve, point, more in zip(order, points, grown, strict=True)
         ],
-        "useful %": _useful(points),
+        "statistical %": _statistical(points),
         "tok/J": _column([point.tokens_per_joule for point in points]),
         "$/M tok": _column([point.usd_per_million_tokens for point in points]),
         "days": _column([point.days for point in points]),
@@ -210,9 +210,12 @@ def _efficiency_interval(curve: Curve, point: Point) -> str:
     return f"[{100 * low:.0f}-{100 * high:.0f}]"
 
 
-def _useful(points: Sequence[Point]) -> list[str]:
-    """Print useful tokens; nothing where they are not asked for."""
-    return ["" if p.useful_fraction is None else _percent(p.useful_fraction) for p in points]
+def _statistical(points: Sequence[Point]) -> list[str]:
+    """Print statistical efficiency; nothing where it is not asked for."""
+    return [
+        "" if p.statistical_efficiency is None else _percent(p.statistical_efficiency)
+        for p in points
+    ]
 
 
 def _run_cost(point: Point) -> str:
@@ -275,7 +278,7 @@ def _print_sizes(curves: Curves, console: Console) -> None:
             "marginal %": [
                 _percent(words.returned(c, p) if p.feasible else None) for c, p in points
             ],
-            "useful %": _useful([p for _, p in points]),
+            "statistical %": _statistical([p for _, p in points]),
             "loss %": [_percent(p.cause.loss if p.cause else None) for _, p in points],
             "GiB": numbers("memory_bytes", 1.0 / GIB),
             "W": numbers("watts_per_accelerator"),

@@ -271,20 +271,28 @@ def cause_line(curves: Curves) -> str:
     return (f"{shared.pop()}. " if short else "") + "; ".join(phrases)
 
 
-def useful_line(curves: Curves) -> str:
-    """Return the useful tokens of the best curve at its ends; empty where not asked for."""
+def statistical_line(curves: Curves) -> str:
+    """Return the statistical efficiency of the best curve at its ends; empty where it is off."""
     order = ranked(curves)
-    if not order or order[0].feasible[-1].useful_fraction is None:
+    if not order or order[0].feasible[-1].statistical_efficiency is None:
         return ""
     of_best, word = order[0].feasible, words_of(curves)
-    points = of_best if len(of_best) < 2 else (of_best[0], of_best[-1])
-    batch = [each.global_batch * order[0].seq_len / 1e6 for each in points]
-    return "; ".join(
-        f"{100.0 * (p.useful_fraction or 0.0):.0f}% of tokens "
-        f"[{100.0 * (p.useful_low or 0.0):.0f}-{100.0 * (p.useful_high or 0.0):.0f} by law] at "
-        f"{size:.3g}M tokens per step on {p.accelerators:,} {word}s"
-        for p, size in zip(points, batch, strict=True)
-    )
+    lines = []
+    for point in of_best if len(of_best) < 2 else (of_best[0], of_best[-1]):
+        middle, low, high = (
+            100.0 * (value or 0.0)
+            for value in (
+                point.statistical_efficiency,
+                point.statistical_low,
+                point.statistical_high,
+            )
+        )
+        batch = format_count(float(point.global_batch * order[0].seq_len))
+        lines.append(
+            f"{middle:.0f}% [{low:.0f}-{high:.0f} by law] at {batch} tokens per step on "
+            f"{point.accelerators:,} {word}s"
+        )
+    return "; ".join(lines)
 
 
 def goodput_line(curves: Curves) -> str:

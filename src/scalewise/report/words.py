@@ -241,7 +241,7 @@ def headline(e: Estimate) -> list[Fact]:
         ),
         *_host_memory(e),
     ]
-    return [*facts, _power(e, word), _cost(e, word), *_whole_run(e)]
+    return [*facts, _power(e, word), _cost(e, word), *_statistical(e), *_whole_run(e)]
 
 
 def _documents(e: Estimate) -> str:
@@ -333,29 +333,29 @@ def _cost(e: Estimate, word: str) -> Fact:
     )
 
 
-def _useful(e: Estimate) -> list[Fact]:
-    """Return the useful fraction of the tokens; empty where it is not asked for."""
-    u = e.useful
-    if u is None:
+def _statistical(e: Estimate) -> list[Fact]:
+    """Return the critical batch, and the statistical efficiency at the batch; empty where off."""
+    found = e.statistical
+    if found is None:
         return []
-    value, sizes = f"{format_percent(u.fraction, decimals=0)} of tokens", sorted(u.batches.values())
-    batch = f"{format_count(sizes[0])} tokens"
-    if len(sizes) > 1:
-        value += f" [{100.0 * u.low:.0f}-{100.0 * u.high:.0f}]"
-        batch = f"{format_count(sizes[0])} to {format_count(sizes[-1])} tokens by law"
-    return [Fact("useful", value, f"critical batch {batch}")]
+    sizes = sorted(found.batches.values())
+    several = len(sizes) > 1
+    batch = f"{format_count(sizes[0])}" + (f" to {format_count(sizes[-1])}" if several else "")
+    share = format_percent(found.fraction, decimals=0)
+    ends = f" [{100.0 * found.low:.0f}-{100.0 * found.high:.0f} by law]" if several else ""
+    detail = f"statistical efficiency {share}{ends} at {format_count(e.workload.tokens_per_step)}"
+    return [Fact("critical batch", f"{batch} tokens", detail)]
 
 
 def run_words(e: Estimate) -> str:
     """Return time, cost, energy and goodput of the run in one line; empty without either."""
-    facts = [fact for fact in _whole_run(e) if fact.name != "useful"]
-    parts = [f"{fact.value}, {fact.detail}" for fact in facts]
+    parts = [f"{fact.value}, {fact.detail}" for fact in _whole_run(e)]
     return ", goodput ".join(parts) if e.days is not None else "".join(parts)
 
 
 def _whole_run(e: Estimate) -> list[Fact]:
     """Return time, cost and energy of the token budget, then goodput; empty without either."""
-    facts, g = _useful(e), e.goodput
+    facts, g = list[Fact](), e.goodput
     if e.days is not None and e.workload.tokens is not None:
         parts = [f"{format_count(e.workload.tokens)} tokens{'' if g else ' without failures'}"]
         if e.run_usd is not None:

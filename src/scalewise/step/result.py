@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from scalewise.step.estimate import Estimates
     from scalewise.step.goodput import Goodput
     from scalewise.step.origin import Origin
-    from scalewise.step.useful import UsefulTokens
+    from scalewise.step.statistical_efficiency import StatisticalEfficiency
     from scalewise.strategy import Strategy
     from scalewise.workload import Workload
 
@@ -206,11 +206,11 @@ class Estimate(Result):
         return None if reliability is None else goodput(self, reliability)
 
     @cached_property
-    def useful(self) -> UsefulTokens | None:
-        """Useful fraction of its tokens by the critical batch; None where it is not asked for."""
-        from scalewise.step.useful import useful_tokens
+    def statistical(self) -> StatisticalEfficiency | None:
+        """Statistical efficiency of its batch; None where it is not asked for."""
+        from scalewise.step.statistical_efficiency import statistical_efficiency
 
-        return useful_tokens(self)
+        return statistical_efficiency(self)
 
     @property
     def days(self) -> float | None:
@@ -295,7 +295,8 @@ class Estimate(Result):
         plain["waterfall"] = self.waterfall()
         plain["useful_fraction"] = self.workload.useful_fraction
         plain["goodput"] = None if self.goodput is None else msgspec.to_builtins(self.goodput)
-        plain["useful"] = None if self.useful is None else msgspec.to_builtins(self.useful)
+        batch = self.statistical
+        plain["statistical_efficiency"] = None if batch is None else msgspec.to_builtins(batch)
         plain["days"] = self.days
         plain["days_interval"] = None if self.days_interval is None else list(self.days_interval)
         plain["run_usd"], plain["run_joules"] = self.run_usd, self.run_joules

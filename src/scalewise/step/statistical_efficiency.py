@@ -1,6 +1,6 @@
-"""Useful tokens: what of the throughput of a large batch is left for the loss.
+"""Statistical efficiency: tokens that a very small batch needs over those of this one.
 
-    u = useful_tokens(e)
+    u = statistical_efficiency(e)
     u.fraction, u.low, u.high, u.batches["kaplan"]
 
 A ratio to training with very small batches, by the laws of `physics.critical_batch` and their
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from scalewise.step.result import Estimate
 
 
-class UsefulTokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Useful fraction of the tokens of a step, and the critical batches behind it."""
+class StatisticalEfficiency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Statistical efficiency of a batch, and the critical batches behind it."""
 
     fraction: float
     """Tokens of a very small batch over tokens of this one, for the same loss; at the geometric
@@ -60,12 +60,12 @@ def critical_batches(text: str, parameters: float, tokens: float | None) -> dict
             field="critical_batch",
         )  # fmt: skip
     if not physics.within_range(parameters, tokens):
+        sizes = f"{physics.MIN_PARAMETERS / 1e9:g}B to {physics.MAX_PARAMETERS / 1e9:g}B"
+        data = f"{physics.MIN_TOKENS_PER_PARAMETER:g} to {physics.MAX_TOKENS_PER_PARAMETER:g}"
         raise InputError(
             f"--critical-batch {text}: {parameters / 1e9:.3g}B parameters and "
-            f"{grouped(tokens / parameters)} tokens for each; laws of the critical batch are used from "
-            f"{physics.MIN_PARAMETERS / 1e9:g}B to {physics.MAX_PARAMETERS / 1e9:g}B parameters "
-            f"and {physics.MIN_TOKENS_PER_PARAMETER:g} to {physics.MAX_TOKENS_PER_PARAMETER:g} "
-            "tokens per parameter",
+            f"{grouped(tokens / parameters)} tokens for each; laws of the critical batch are used "
+            f"from {sizes} parameters and {data} tokens per parameter",
             hint="measure it, and say --critical-batch 4Mtok",
             field="critical_batch",
         )
@@ -85,8 +85,8 @@ def critical_batches(text: str, parameters: float, tokens: float | None) -> dict
     }
 
 
-def useful_tokens(e: Estimate) -> UsefulTokens | None:
-    """Return the useful fraction of the tokens of a step; None where it is not asked for.
+def statistical_efficiency(e: Estimate) -> StatisticalEfficiency | None:
+    """Return the statistical efficiency of the batch of a step; None where it is not asked for.
 
     Raises:
         InputError: As `critical_batches`.
@@ -100,9 +100,9 @@ def useful_tokens(e: Estimate) -> UsefulTokens | None:
     if len(sizes) > 1:
         mean = math.exp(sum(math.log(size) for size in sizes) / len(sizes))
     batch = work.tokens_per_step
-    return UsefulTokens(
-        fraction=float(physics.useful_fraction(batch, mean)),
-        low=float(physics.useful_fraction(batch, sizes[0])),
-        high=float(physics.useful_fraction(batch, sizes[-1])),
+    return StatisticalEfficiency(
+        fraction=float(physics.statistical_efficiency(batch, mean)),
+        low=float(physics.statistical_efficiency(batch, sizes[0])),
+        high=float(physics.statistical_efficiency(batch, sizes[-1])),
         batches=batches,
     )

@@ -1,4 +1,4 @@
-"""Useful tokens of a step, refusals, and the knee of weak scaling with them."""
+"""Statistical efficiency of a batch, refusals, and the knee of weak scaling with it."""
 
 import pytest
 
@@ -15,12 +15,12 @@ def of(critical_batch, tokens="300B", model="llama-2-7b", **words):
 
 
 def test_off_unless_asked_for():
-    assert of(None).useful is None
-    assert of(None).to_dict()["useful"] is None
+    assert of(None).statistical is None
+    assert of(None).to_dict()["statistical_efficiency"] is None
 
 
 def test_laws_have_a_range():
-    u = of("laws").useful
+    u = of("laws").statistical
     assert u.batches == {
         "kaplan": pytest.approx(5.42e6, rel=0.01),
         "step law": pytest.approx(2.08e6, rel=0.01),
@@ -33,14 +33,14 @@ def test_laws_have_a_range():
 
 
 def test_a_measured_batch_has_none_without_its_data():
-    u = of("0.8Mtok,20%").useful
+    u = of("0.8Mtok,20%").statistical
     assert u.batches == {"measured": pytest.approx(4e6)}
     assert u.low == u.fraction == u.high
     assert u.fraction == pytest.approx(1.0 / (1.0 + 1024 * 4096 / 4e6))
 
 
 def test_an_anchored_batch_takes_published_exponents():
-    u = of("2Mtok@100B").useful
+    u = of("2Mtok@100B").statistical
     assert u.batches == {
         "zhang": pytest.approx(2e6 * 3.0**0.47),
         "bergsma": pytest.approx(2e6 * 3.0**0.462),
@@ -68,16 +68,16 @@ def test_refused(critical_batch, tokens, model, message):
 def test_weak_scaling_has_a_knee_of_the_optimizer():
     asked = {"gpus": "8..2048", "weak": True, "strategy": "hsdp64", "tokens": "300B"}
     plain = sw.scale("llama-2-7b", "dgx-h100", **asked)
-    useful = sw.scale("llama-2-7b", "dgx-h100", critical_batch="laws", **asked)
+    effective = sw.scale("llama-2-7b", "dgx-h100", critical_batch="laws", **asked)
     assert plain.knees() == ()
-    knee = useful.knees()[0]
+    knee = effective.knees()[0]
     assert (knee.previous, knee.accelerators) == (128, 256)
-    points = useful.curves[0].points
-    assert [p.useful_tokens_per_second for p in points] == [
-        pytest.approx(p.useful_fraction * p.tokens_per_second) for p in points
+    points = effective.curves[0].points
+    assert [p.effective_tokens_per_second for p in points] == [
+        pytest.approx(p.statistical_efficiency * p.tokens_per_second) for p in points
     ]
     # More GPUs never train slower, though each is worth less and less.
-    rates = [p.useful_tokens_per_second for p in points]
+    rates = [p.effective_tokens_per_second for p in points]
     assert rates == sorted(rates)
-    assert points[-1].useful_fraction < 0.25
-    assert METRICS["useful_fraction"].show(points[0].useful_fraction) == "98.3%"
+    assert points[-1].statistical_efficiency < 0.25
+    assert METRICS["statistical_efficiency"].show(points[0].statistical_efficiency) == "98.3%"
