@@ -59,7 +59,7 @@ NOT_MODELED = (
      "offload moves all of a kind; ratios, delayed and speculative updates are not modeled"),
     ("kernels newer than the runs behind the stack", "too slow",
      "constants are those of the software that was measured"),
-    ("convergence", "either way", "the effect of the batch on the loss is not predicted"),
+    ("convergence", "either way", "the effect of the batch on the loss is off by default"),
     ("routing of tokens to experts", "too fast",
      "experts get equally many tokens unless imbalance or capacity says otherwise"),
 )  # fmt: skip
