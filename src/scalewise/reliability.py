@@ -40,7 +40,8 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     failure_rate_high: float | None = None
     """High end of it."""
     small_job_factor: float = 1.0
-    """Factor on the high end for small jobs, which also fail for other reasons than hardware."""
+    """Factor on the high end for small jobs, which also fail for other reasons than hardware; on
+    the typical rate its root."""
     small_gpus: int = 1024
     """GPUs up to which the factor holds in full."""
     large_gpus: int = 4096
@@ -113,13 +114,15 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Return failures per node and second for a job: low, typical, high.
 
         The high end grows by `small_job_factor` from `large_gpus` down to `small_gpus`, as a power
-        of the size, so that a larger job never fails less often.
+        of the size, so that a larger job never fails less often. The typical rate grows by its
+        root, and stays in the middle of the range.
         """
         low = self.failure_rate if self.failure_rate_low is None else self.failure_rate_low
         high = self.failure_rate if self.failure_rate_high is None else self.failure_rate_high
         full, none = self.small_gpus, self.large_gpus
         part = math.log(none / min(max(gpus, full), none)) / math.log(none / full)
-        return low, self.failure_rate, high * self.small_job_factor**part
+        factor = self.small_job_factor**part
+        return low, self.failure_rate * math.sqrt(factor), high * factor
 
 
 MAX_SPARES = 4096

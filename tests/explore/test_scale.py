@@ -283,7 +283,7 @@ def test_strong_scaling_keeps_the_batch_and_ends_where_it_is_used_up():
     assert points[-1].strategy == "fsdp512-mb1"
     assert points[0].mfu > points[-1].mfu
     days = 1e12 / points[0].tokens_per_second / 86400
-    assert points[0].goodput == pytest.approx(0.9966, abs=1e-4)
+    assert points[0].goodput == pytest.approx(0.9953, abs=1e-4)
     assert points[0].days == pytest.approx(days / points[0].goodput)
     assert curves.curves[0].missing[0].accelerators == 1024
     assert "are not a multiple of" in curves.curves[0].missing[0].reason

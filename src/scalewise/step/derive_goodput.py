@@ -83,7 +83,7 @@ def _goodput(e: Estimate, g: Goodput) -> Derivation:
     letters = [
         lost,
         Letter("t", g.interval, "training between checkpoints", "s"),
-        Letter("M", g.mtbf, "mean time between failures", "s", _mtbf(g)),
+        Letter("M", g.mtbf, "mean time between failures", "s", _mtbf(e, g)),
         Letter("R", g.recovery.restart, "detection and restart", "s", _restart(e, g)),
         Letter("w", g.checkpoint, "wait for a checkpoint", "s", wait),
     ]
@@ -111,14 +111,15 @@ def _goodput(e: Estimate, g: Goodput) -> Derivation:
     )  # fmt: skip
 
 
-def _mtbf(g: Goodput) -> Derivation:
+def _mtbf(e: Estimate, g: Goodput) -> Derivation:
+    rate = g.reliability.rates(e.cluster.accelerators)[1]
     return Derivation(
         key="mtbf",
         label="mean time between failures",
         formula="86400 / (n * f)",
         letters=(
             Letter("n", g.nodes, "nodes"),
-            Letter("f", g.reliability.failure_rate * 86400.0, "failures per node and day"),
+            Letter("f", rate * 86400.0, "failures per node and day"),
         ),
     )
 
