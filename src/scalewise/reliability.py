@@ -217,7 +217,7 @@ def file_of(text: str | None) -> str | None:
     ('ours.toml', None)
     """
     word = (text or "").split(",")[0].strip()
-    named = "=" not in word and (word.endswith(".toml") or "/" in word or "\\" in word)
+    named = "=" not in word and (word.lower().endswith(".toml") or "/" in word or "\\" in word)
     return word if named else None
 
 

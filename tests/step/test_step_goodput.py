@@ -89,6 +89,9 @@ def test_an_asynchronous_checkpoint_waits_for_the_one_before():
     g = of(LLAMA, "rate=1e-2/node-day,checkpoint=5min,async")
     assert g.asynchronous
     assert g.interval == 300.0
+    assert of(LLAMA, "checkpoint=5min,interval=1min,async").interval >= 60.0
+    often = of(LLAMA, "rate=1e-1/node-day,checkpoint=5min,interval=1min,async")
+    assert not often.asynchronous or often.interval == 300.0
     assert g.checkpoint < 2.0
 
 

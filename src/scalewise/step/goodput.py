@@ -187,7 +187,7 @@ def _goodput(e: Estimate, r: Reliability, *, blocking: bool) -> Goodput:
     mtbf = float(mean_time_between_failures(nodes, rates[1]))
     wait = middle.write if blocking else min(middle.snapshot, middle.write)
     lag = 0.0 if blocking else middle.write
-    interval = r.interval or max(float(best_interval(wait, mtbf)), lag)
+    interval = max(r.interval or float(best_interval(wait, mtbf)), lag)
     every = Checkpoints(interval, wait, lag)
     few, usual, many = (
         _shares(r, times, float(mean_time_between_failures(nodes, rate)), every)
