@@ -143,9 +143,9 @@ def no_files(question: Question) -> None:
             f"lengths: {question.lengths[:40]!r} names a file",
             hint="for example 600, 100..2000 or lognormal:mean=600,sigma=0.8",
         )
-    if file_of(question.goodput) is not None:
+    if (named := file_of(question.goodput)) is not None:
         raise InputError(
-            "goodput: settings name a file",
+            f"goodput: {named[:40]!r} names a file",
             hint="for example rate=3.8e-3/node-day, or a name in $SCALEWISE_CATALOG",
         )
     for text in question.sets:
