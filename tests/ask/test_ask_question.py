@@ -22,8 +22,8 @@ def test_the_flags_of_a_question_are_pinned():
     assert [field.flag for field in question_fields().values()] == [
         "MODEL", "--on", "--gpus", "--node", "--network", "--strategy", "--seq", "--batch",
         "--precision", "--imbalance", "--capacity", "--optimizer", "--weights", "--tuning",
-        "--loss", "--lengths", "--batching", "--stack", "--tokens", "--goodput", "--price", "--pue",
-        "--power-cap", "--algorithm", "--protocol", "--set", "--fit", "--by",
+        "--loss", "--lengths", "--batching", "--stack", "--tokens", "--goodput",
+        "--critical-batch", "--price", "--pue", "--power-cap", "--algorithm", "--protocol", "--set", "--fit", "--by",
     ]  # fmt: skip
 
 
