@@ -23,7 +23,8 @@ def test_the_flags_of_a_question_are_pinned():
         "MODEL", "--on", "--gpus", "--node", "--network", "--strategy", "--seq", "--batch",
         "--precision", "--imbalance", "--capacity", "--optimizer", "--weights", "--tuning",
         "--loss", "--lengths", "--batching", "--stack", "--tokens", "--goodput",
-        "--critical-batch", "--price", "--pue", "--power-cap", "--algorithm", "--protocol", "--set", "--fit", "--by",
+        "--critical-batch", "--price", "--pue", "--power-cap", "--algorithm", "--protocol",
+        "--set", "--fit", "--by",
     ]  # fmt: skip
 
 
