@@ -362,6 +362,17 @@ def test_tasks_may_come_back_in_any_order():
     ]  # fmt: skip
 
 
+def test_prices_of_different_kinds_are_said():
+    llama = load_model("llama-2-7b")
+    rule = Rule(kind="strong", batch=1024, seq_len=4096)
+    mixed = [load_cluster("dgx-h100"), load_cluster("aws-p5")]
+    (said,) = scale(llama, mixed, rule, ["fsdp"], [64]).warnings
+    assert said == (
+        "different kinds of price: market (dgx-h100), list (aws-p5); their costs are not comparable"
+    )
+    assert scale(llama, mixed[:1], rule, ["fsdp"], [64]).warnings == ()
+
+
 def test_domains_filled_in_part_are_priced_with_a_warning():
     curves = scale(load_model("llama-2-7b"), load_cluster("gb200-nvl72"), WEAK, ["fsdp"],
                    [64, 72, 128, 144])  # fmt: skip

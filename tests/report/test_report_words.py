@@ -22,7 +22,7 @@ def test_headline_has_every_number_with_its_unit(literal):
         ),
         ("peak memory", "40.0 GiB [35.0-45.0]", "fits in 80.0 GiB"),
         ("power", "620 W/GPU", "1.20 kW/GPU facility, 0.150 J/token"),
-        ("cost", "$0.102/M tokens", "$6,144/h at $3.00/GPU-h"),
+        ("cost", "$0.102/M tokens", "$6,144/h at $3.00/GPU-h (market 2026-05)"),
     ]
 
 

@@ -62,6 +62,7 @@ def test_run_totals_follow_from_the_rates(answer):
     assert head["goodput"].startswith("goodput 99.2% [98.2-99.5], checkpoint every ")
     hours = head["days"][0] * 24
     assert head["usd"][0] == pytest.approx(hours * head["usd_per_hour"])
+    assert head["price"] == "market 2026-05"
     assert head["joules"][0] == pytest.approx(hours * 3600 * head["facility_watts"])
 
 
@@ -214,6 +215,7 @@ def test_assumptions_move_what_they_say():
     assert rows["cluster.usd_per_hour"]["usd"][0] == pytest.approx(0.1)
     assert rows["cluster.usd_per_hour"]["time"] == [0.0, 0.0]
     assert rows["cluster.usd_per_hour"]["range"] == "$1.99 to $5.00 (2026-05)"
+    assert rows["cluster.usd_per_hour"]["source"].startswith("market 2026-05: aimultiple.com")
     assert rows["cluster.pue"]["joules"][0] == pytest.approx(0.1)
     peak = rows["accelerator.peak_flops.bf16"]
     changed = Question(gpus="256", batch="1024", strategy="fsdp256-mb2",

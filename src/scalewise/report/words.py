@@ -329,8 +329,14 @@ def _cost(e: Estimate, word: str) -> Fact:
     return Fact(
         "cost",
         f"{format_dollars(e.usd_per_million_tokens)}/M tokens",
-        f"{format_dollars(e.usd_per_hour)}/h at {format_dollars(each)}/{word}-h",
+        f"{format_dollars(e.usd_per_hour)}/h at {format_dollars(each)}/{word}-h{_kind(e)}",
     )
+
+
+def _kind(e: Estimate) -> str:
+    """Return what the price is: " (market 2026-05)"."""
+    price = e.cluster.price
+    return "" if price is None else f" ({price.words})"
 
 
 def _statistical(e: Estimate) -> list[Fact]:

@@ -405,6 +405,16 @@ _KNOWN = {
 }
 
 
+def _price_words(cluster: Cluster) -> str:
+    """Kind, date, origin and source of a price."""
+    price = cluster.price
+    if price is None:
+        return "not known"
+    of = f", of {price.chip}" if price.chip else ""
+    where = f", {price.region}" if price.region else ""
+    return f"{price.words}{of}{where}" + (f": {price.source}" if price.source else "")
+
+
 def _provenance(many: Estimates) -> dict[str, str]:
     """Where each part's numbers came from, in words."""
     chip, stack, cluster = many.chip, many.stack, many.cluster
@@ -419,7 +429,7 @@ def _provenance(many: Estimates) -> dict[str, str]:
         + ("" if chip.calibrated else ", and of an uncalibrated chip")
         + ("" if many.model.moe is None else ", and of experts with the stack's usual software"),
         "power": "activity model between idle and cap",
-        "price": "catalog" if cluster.usd_per_hour is not None else "not known",
+        "price": _price_words(cluster),
     }
 
 

@@ -133,6 +133,8 @@ def _rows(e: Estimate) -> Iterator[dict[str, Any]]:
         row = _row(e, "cluster", cluster, name, CLUSTER_UNITS.get(name), source, on_cluster)
         if name == "usd_per_hour" and row is not None:
             row["range"] = _prices(chip)
+            if (price := cluster.price) is not None and price.source:
+                row["source"] = f"{price.words}: {_plain(price.source)}"
         if row is not None:
             yield row
     precision = e.strategy.precision or e.workload.precision

@@ -111,6 +111,7 @@ def headline(e: Estimate) -> dict[str, Any]:
         if e.facility_watts_per_accelerator is None
         else e.facility_watts_per_accelerator * e.cluster.accelerators,
         "usd_per_hour": e.usd_per_hour,
+        "price": None if e.cluster.price is None else e.cluster.price.words,
         "memory_bytes": [e.memory_bytes, e.memory_low, e.memory_high],
         "memory_capacity": e.memory_capacity,
         "host_memory_bytes": e.host_memory_bytes,

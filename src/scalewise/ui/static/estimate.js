@@ -233,7 +233,9 @@ function power(el, answer) {
     [
       "Cost per million tokens",
       k.dollars(head.usd_per_million_tokens?.[0]),
-      head.usd_per_hour ? `${k.dollars(head.usd_per_hour)} per hour` : "price unknown",
+      head.usd_per_hour
+        ? `${k.dollars(head.usd_per_hour)} per hour (${head.price})`
+        : "price unknown",
     ],
     [
       "Energy per token, facility",
