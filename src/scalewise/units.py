@@ -307,6 +307,11 @@ def format_dollars(value: float) -> str:
     return sign + "$" + _with_prefix(size, ((1e6, "M"), (1e9, "B"), (1e12, "T")))
 
 
+def short_dollars(value: float) -> str:
+    """Print an amount in a few characters: "$153", "$309k", "$3.21M"."""
+    return "$" + _with_prefix(value, ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "B"), (1e12, "T")))
+
+
 def format_count(value: float) -> str:
     """Print a number of things: "512", "2,048", "16.4k", "8.03B", "15.0T"."""
     if abs(value) < 10_000 and value == int(value):
