@@ -67,6 +67,17 @@ def test_larger_sizes_are_named_where_none_is_enough():
     assert found.next.startswith("scalewise estimate llama-2-7b")
 
 
+def test_the_smallest_size_that_fits_is_named_where_none_does():
+    found = plan(model="llama-3.1-405b", gpus="8")
+    (answer,) = found.answers
+    assert answer.row is None
+    assert 8 < answer.beyond.accelerators <= 512
+    assert answer.beyond.fit >= 0.9
+    smaller = [row for row in found.rows if row.accelerators < answer.beyond.accelerators]
+    assert smaller
+    assert not any(row.feasible for row in smaller)
+
+
 def test_a_budget_that_nothing_meets_tries_no_larger_size():
     found = plan(gpus="64", budget="1000")
     assert [row.accelerators for row in found.rows] == [64]
@@ -151,7 +162,8 @@ def test_a_budget_of_tokens_is_chosen():
         ({"own": "on", "on": "dgx-b200", "region": "us"}, "no purchase price of b200"),
         ({"own": "on"}, "no price of electricity is known for region world"),
         ({"model": "nothing"}, "unknown model `nothing`"),
-        ({"gpus": "8", "model": "llama-3.1-405b", "batch": "7", "strategy": "tp3"}, "not tried"),
+        ({"strategy": "fsdp64-mb2,tp8"}, "unknown part 'mb2,tp8'"),
+        ({"gpus": "8", "batch": "7", "strategy": "tp3"}, "tp 3"),
     ],
 )  # fmt: skip
 def test_wrong_words_are_explained(words, message):

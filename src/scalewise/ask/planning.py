@@ -116,6 +116,7 @@ class _Planner:
             raise InputError("a model or cluster is given twice", hint="give it once")
         self.lines: dict[tuple[str, str], _Line] = {name: _Line() for name in self.pairs}
         self.notes: list[str] = []
+        self.error: InputError | None = None
         if question.gpus is None:
             self.defaults["--gpus"] = Default(flag="--gpus", value=SIZES, why="usual sizes")
         if question.region is None:
@@ -149,6 +150,7 @@ class _Planner:
             # What is wrong at every size is an error, and not a size without a strategy.
             inputs(self.words(name, size, strategy=None), self.objects)
             line.prevented[size] = str(error)
+            self.error = self.error or error
             return None
         self.seq_len = found.workload.seq_len
         self.changes = found.changes
@@ -163,12 +165,13 @@ class _Planner:
         return row
 
     def fill(self, name: tuple[str, str]) -> None:
-        """Rows of the asked sizes, and where limits are given of those between and beyond."""
+        """Rows of the asked sizes; with limits, or where none fits, of those between and beyond."""
         for size in self.sizes:
             self.row(name, size, asked=True)
-        if not self.wanted.any or not self.lines[name].rows:
+        rows = self.lines[name].rows
+        if not rows or (not self.wanted.any and any(row.feasible for row in rows.values())):
             return
-        if not any(map(self.met, self.lines[name].rows.values())):
+        if not any(map(self.met, rows.values())):
             self.grow(name)
         self.refine(name)
         self.refine(name)
@@ -288,12 +291,8 @@ class _Planner:
         for text, where in found.items():
             on = "" if len(where) == len(self.pairs) else f"{', '.join(where)}: "
             self.notes.append(on + text)
-        if not any(line.rows for line in self.lines.values()):
-            raise InputError(
-                self.notes[0] if self.notes else "no size can be tried",
-                hint="another --batch or other --gpus",
-                field="batch",
-            )
+        if self.error is not None and not any(line.rows for line in self.lines.values()):
+            raise self.error
 
     def helpful(self, name: tuple[str, str], size: int) -> int | None:
         """The batch nearest to the stated one that some strategy suits at a size."""

@@ -403,7 +403,8 @@ def answers(rows: Sequence[Row], wanted: Wanted, largest: int) -> list[Answer]:
             continue
         outside = [row for row in mine if row.accelerators > largest and wanted.met(row)]
         more = min(outside, key=lambda row: row.accelerators, default=None)
-        found.append(Answer(model, None, more, tuple(nearest_misses(inside, wanted))))
+        runs = [row for row in inside if row.feasible] or ([] if more else mine)
+        found.append(Answer(model, None, more, tuple(nearest_misses(runs, wanted))))
     return found
 
 

@@ -67,7 +67,8 @@ def _lines(row: Row, found: Plan) -> list[tuple[str, ...]]:
     mark = ">" if any(row is each.row for each in found.answers) else " "
     name = f"{mark} {row.model + ' ' if several else ''}{words.size_words(row)}"
     if row.days is None:
-        return [(f"{name}: {row.infeasible or 'cannot run'}",)]
+        reason = ": ".join((row.infeasible or "cannot run").split(": ")[:2])
+        return [(f"{name}: {reason}",)]
     price = "unknown"
     if row.price is not None:
         price = f"{format_dollars(row.price.usd_per_hour).lstrip('$')} {row.price.kind}"

@@ -11,7 +11,7 @@ import math
 
 from scalewise.explore.plan import Amount, Answer, Plan, Row, Wanted
 from scalewise.report.goodput_words import goodput_words
-from scalewise.report.words import chance, device_word, interval
+from scalewise.report.words import chance, counted, device_word, interval
 from scalewise.units import format_count, format_dollars, format_percent, grouped, short_dollars
 
 BEST = {
@@ -34,10 +34,11 @@ def title(found: Plan) -> str:
         return ", ".join(dict.fromkeys(str(getattr(row, field)) for row in found.rows))
 
     asked = sorted({row.accelerators for row in found.rows if row.asked})
-    sizes = f"{asked[0]:,}" + (f"-{asked[-1]:,}" if len(asked) > 1 else "") if asked else ""
+    word = word_of(found.rows[0])
+    sizes = f"{asked[0]:,}-{asked[-1]:,} {word}s" if len(asked) > 1 else counted(asked[0], word)
     tokens = ", ".join(dict.fromkeys(format_count(row.tokens) for row in found.rows))
     parts = [
-        joined("model"), joined("cluster"), f"{sizes} {word_of(found.rows[0])}s",
+        joined("model"), joined("cluster"), sizes,
         f"{tokens} tokens",
     ]  # fmt: skip
     if found.wanted.any:
@@ -99,12 +100,13 @@ def _answer(answer: Answer, found: Plan) -> str:
     within = f" within {limits_words(found.wanted)}" if found.wanted.any else ""
     if answer.row is not None:
         return f"{name}{BEST[found.by]}{within}: {size_words(answer.row)}, {run_words(answer.row)}."
-    runs = [row for row in found.rows if row.model == answer.model and row.feasible]
-    if not runs:
-        return f"{name}No size that was tried fits."
     asked = max(row.accelerators for row in found.rows if row.asked)
-    judged = "far end of the 80% interval" if found.wanted.far_end else "prediction"
-    text = f"{name}No size up to {asked:,} stays{within} ({judged})."
+    runs = [row for row in found.rows if row.model == answer.model and row.feasible]
+    if not any(row.accelerators <= asked for row in runs):
+        text = f"{name}No size up to {asked:,} fits."
+    else:
+        judged = "far end of the 80% interval" if found.wanted.far_end else "prediction"
+        text = f"{name}No size up to {asked:,} stays{within} ({judged})."
     if answer.nearest:
         row = answer.nearest[0]
         text += f" Nearest: {size_words(row)}, {run_words(row)}: {miss_words(row, found)}."
