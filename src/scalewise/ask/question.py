@@ -125,10 +125,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ) = None
     """Price of one GPU for an hour, dollars."""
     region: Annotated[str, words("REGION", default="world", aside="plan")] | None = None
-    """Region of the electricity: carbon intensity and price (`scalewise plan --regions`)."""
+    """Region of the electricity: world, us, uk, france, germany, china, india, japan and others."""
     own: Annotated[str, words("OWN", aside="plan")] | None = None
-    """Ownership beside rent: purchase=43000,years=4,utilization=0.8,upkeep=0.05,interest=0.08,
-    kwh=0.08; on alone takes known values."""
+    """Ownership beside rent: on, or purchase=43000,years=4,utilization=0.8,upkeep=0.05,
+    interest=0.08,kwh=0.08."""
     deadline: Annotated[str, words("T", aside="plan")] | None = None
     """Time that the run of --tokens may take, such as 21d."""
     budget: Annotated[str, words("USD", aside="plan")] | None = None

@@ -38,7 +38,9 @@ def load_region(name: str) -> Region:
     found = _known()
     if wanted not in found:
         raise InputError(
-            f"--region {name}: unknown region", hint=did_you_mean(wanted, found), field="region"
+            f"--region {name}: unknown region",
+            hint=did_you_mean(wanted, found) or f"one of {', '.join(sorted(found))}",
+            field="region",
         )
     return found[wanted]
 
