@@ -257,7 +257,7 @@ def test_a_default_cluster_without_network():
 
 def test_a_price_range_is_not_needed_where_a_price_is_given():
     assert load_cluster("aws-p4de").usd_per_hour == 3.4309
-    assert load_cluster("aws-p6-b200").usd_per_hour is None
+    assert load_cluster("gb200-nvl72").usd_per_hour is None
 
 
 def test_a_size_must_be_whole():

@@ -39,6 +39,7 @@ def test_arithmetic(formula, expected):
         ("min(a, b)", 2.0),
         ("log2(8 * b)", 4.0),
         ("sqrt(b + 7)", 3.0),
+        ("exp(b - 2)", 1.0),
         ("ceil(a)", 4.0),
         ("floor(a)", 3.0),
         ("ceil(a / b) * b", 4.0),

@@ -62,7 +62,9 @@ def clusters() -> str:
     rows = []
     for name in names("clusters"):
         one = load_cluster(name)
-        price = f"${one.usd_per_hour:.2f}/h" if one.usd_per_hour is not None else ""
+        price = ""
+        if one.price is not None:
+            price = f"${one.price.usd_per_hour:.2f}/h, {one.price.words}"
         rows.append(
             [
                 f"`{name}`",

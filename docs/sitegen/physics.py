@@ -88,7 +88,10 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Activation recompute": ("step/recompute.py",),
     "Feasibility": ("step/feasibility.py",),
     "Power": ("physics/power.py",),
-    "Cost": ("physics/cost.py",),
+    "Carbon": ("physics/carbon.py",),
+    "Cost": ("physics/cost.py", "physics/ownership.py"),
+    "Critical batch": ("physics/critical_batch.py", "step/statistical_efficiency.py"),
+    "Goodput": ("physics/goodput.py", "step/goodput.py"),
     "Estimate": ("step/case.py", "step/estimate.py"),
     "Assumptions for unpublished values": (
         "cluster.py",
@@ -115,7 +118,8 @@ LEFT_OUT = {
     "physics/__init__.py", "step/__init__.py", "step/result.py", "step/breakdown.py",
     "step/layout.py", "step/hardware.py", "step/origin.py", "step/explain.py",
     "step/derive_kernels.py",
-    "step/derive_memory.py", "step/derive_data_parallel.py", "step/derive_offload.py",
+    "step/derive_goodput.py", "step/derive_memory.py", "step/derive_data_parallel.py",
+    "step/derive_offload.py",
     "step/parts.py", "step/tuned.py",
 }  # fmt: skip
 """Files of physics/ and step/ that hold inputs, results or their derivations, not formulas."""

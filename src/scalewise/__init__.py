@@ -27,7 +27,17 @@ if TYPE_CHECKING:
     from scalewise.strategies import Strategies
     from scalewise.strategy import Strategy, parse_strategy
     from scalewise.trace.read import read_trace
-    from scalewise.verbs import diagnose, estimate, scale, search, sensitivity, timeline, validate
+    from scalewise.verbs import (
+        diagnose,
+        estimate,
+        plan,
+        queue,
+        scale,
+        search,
+        sensitivity,
+        timeline,
+        validate,
+    )
     from scalewise.workload import Workload
 
 _HOME = {
@@ -50,6 +60,8 @@ _HOME = {
     "load_model": "scalewise.model",
     "load_stack": "scalewise.stack",
     "parse_strategy": "scalewise.strategy",
+    "plan": "scalewise.verbs",
+    "queue": "scalewise.verbs",
     "read_trace": "scalewise.trace.read",
     "scale": "scalewise.verbs",
     "search": "scalewise.verbs",
@@ -79,6 +91,8 @@ __all__ = [
     "load_model",
     "load_stack",
     "parse_strategy",
+    "plan",
+    "queue",
     "read_trace",
     "scale",
     "search",

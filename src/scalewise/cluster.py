@@ -8,7 +8,7 @@ the catalog and checked once; `with_` returns a changed copy.
     cluster.accelerator.peak("fp8")                          # 1.979e15 FLOP/s
     cluster.with_(scale_out_bandwidth="800Gbit/s").nodes     # 256
 
-This file imports only `errors`, `fields` and `units` of scalewise.
+This file imports only `errors`, `fields`, `precision`, `price` and `units` of scalewise.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import msgspec
 from scalewise.errors import InputError, did_you_mean
 from scalewise.fields import replace
 from scalewise.precision import RECIPES
+from scalewise.price import Price, PriceKind
 from scalewise.units import parse
 
 Host = Literal["intel", "amd", "arm", "unknown"]
@@ -84,6 +85,11 @@ PUE = 1.15
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 
+_YOURS = {
+    "price_kind": "yours", "price_date": "", "price_source": "", "price_region": "",
+    "price_chip": "",
+}  # fmt: skip
+
 
 class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One device: datasheet, power and cost."""
@@ -137,8 +143,18 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Low end of the market, dollars/hour."""
     usd_per_hour_high: float | None = None
     """High end of the market, dollars/hour."""
+    price_kind: PriceKind = "market"
+    """What the prices are: offers on the market, or the list of the vendor."""
     price_date: str | None = None
     """Date of the prices, YYYY-MM."""
+    price_source: str = ""
+    """Where the prices were read."""
+    purchase_usd: float | None = None
+    """Purchase of one with its share of node and network, dollars; None if unknown."""
+    purchase_date: str | None = None
+    """Date of the purchase price, YYYY-MM."""
+    purchase_source: str = ""
+    """Where it was read."""
     release: str | None = None
     """Date of announcement or shipment, YYYY-MM or YYYY-MM-DD."""
     notes: str = ""
@@ -162,7 +178,13 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ):  # fmt: skip
             _check(where, field, getattr(self, field), above=0)
         _check(where, "compute_units", self.compute_units, minimum=1, whole=True)
-        for field in ("idle_watts", "usd_per_hour", "usd_per_hour_low", "usd_per_hour_high"):
+        for field in (
+            "idle_watts",
+            "usd_per_hour",
+            "usd_per_hour_low",
+            "usd_per_hour_high",
+            "purchase_usd",
+        ):
             _check(where, field, getattr(self, field), minimum=0)
         if self.tdp_watts and self.idle_watts and self.idle_watts >= self.tdp_watts:
             message = (
@@ -317,6 +339,16 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Facility power per power of its machines."""
     usd_per_hour: float | None = None
     """Cost of one accelerator with its node, dollars/hour; None if unknown."""
+    price_kind: PriceKind = "yours"
+    """What the price is; see `scalewise.price`."""
+    price_date: str = ""
+    """Date of the price, YYYY-MM."""
+    price_source: str = ""
+    """Where the price was read."""
+    price_region: str = ""
+    """Region of the cloud where the price holds."""
+    price_chip: str = ""
+    """Accelerator that the price is inherited from; empty for a price of the cluster."""
     assumptions: tuple[str, ...] = ()
     """Assumptions for unpublished values, one sentence each."""
     notes: str = ""
@@ -350,6 +382,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if self.host not in get_args(Host):
             message = f"{where}: unknown host {self.host}"
             raise InputError(message, hint=did_you_mean(str(self.host), get_args(Host)))
+        if self.price_kind not in get_args(PriceKind):
+            message = f"{where}: unknown price_kind {self.price_kind}"
+            raise InputError(message, hint=did_you_mean(str(self.price_kind), get_args(PriceKind)))
         if self.oversubscription > 1 and self.tier_size is None:
             message = f"{where}: oversubscription = {self.oversubscription:g} needs a tier_size"
             raise InputError(message, hint="for example tier_size = 256")
@@ -378,6 +413,20 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def power_limit(self) -> float | None:
         """Power at which one accelerator lowers its clocks, watts: the cap, else the TDP."""
         return self.tdp if self.power_cap_watts is None else self.power_cap_watts
+
+    @property
+    def price(self) -> Price | None:
+        """Price of one accelerator for an hour, with its kind; None if unknown."""
+        if self.usd_per_hour is None:
+            return None
+        return Price(
+            usd_per_hour=self.usd_per_hour,
+            kind=self.price_kind,
+            date=self.price_date,
+            source=self.price_source,
+            region=self.price_region,
+            chip=self.price_chip,
+        )
 
     @property
     def assumed(self) -> list[str]:
@@ -410,7 +459,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Return a copy with some fields changed, such as twice the network bandwidth.
 
         Args:
-            **changes: Fields by name; a string is read with its unit ("800Gbit/s").
+            **changes: Fields by name; a string is read with its unit ("800Gbit/s"). A changed price
+                is yours, unless its kind is given, too.
 
         Returns:
             The changed, checked copy.
@@ -418,6 +468,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Raises:
             InputError: If a field does not exist or a value is impossible.
         """
+        if "usd_per_hour" in changes and "price_kind" not in changes:
+            changes = _YOURS | changes
         return _changed(self, changes, CLUSTER_UNITS)
 
 

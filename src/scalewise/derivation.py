@@ -38,6 +38,7 @@ _CALLS: dict[str, Callable[..., float]] = {
     "min": min,
     "log2": math.log2,
     "sqrt": math.sqrt,
+    "exp": math.exp,
     "ceil": math.ceil,
     "floor": math.floor,
 }
@@ -71,7 +72,7 @@ class Derivation:
     label: str
     """What it is, in words."""
     formula: str
-    """Right-hand side, as an expression of the letters: + - * / **, max, min, log2, sqrt, ceil."""
+    """Right-hand side, an expression of letters: + - * / **, max, min, log2, sqrt, exp, ceil."""
     letters: tuple[Letter, ...] = ()
     """Everything that stands in the formula."""
     unit: str = "s"

@@ -427,6 +427,19 @@ def tie_width(effects: Effects | None = None) -> float:
     return float(np.expm1(TIE_DEVIATIONS * np.sqrt(2.0) * e.noise))
 
 
+def run_range(*effects: tuple[float, float]) -> tuple[float, float]:
+    """Return factors on the time of a run: low and high, of independent effects.
+
+    Args:
+        *effects: Factors on it of each: low, at most 1, and high, at least 1.
+
+    >>> [round(each, 3) for each in run_range((0.9, 1.2), (0.97, 1.05))]
+    [0.896, 1.208]
+    """
+    ends = np.sqrt(np.sum(np.log(effects) ** 2, axis=0))
+    return float(np.exp(-ends[0])), float(np.exp(ends[1]))
+
+
 def plus_minus(interval: tuple[float, float]) -> str:
     """Return an interval of factors as a percentage: "±17%".
 

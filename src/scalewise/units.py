@@ -95,6 +95,9 @@ KINDS: Mapping[str, _Kind] = {
     "dollars_per_hour": _Kind(
         {"": 1.0, "/h": 1.0, "/hr": 1.0, "/hour": 1.0}, "$2.5/h, 2.5$/h, 2.5"
     ),
+    "failure_rate": _Kind(
+        {"/node-day": 1.0 / _DAY, "/node-h": 1.0 / _HOUR}, "3.8e-3/node-day, 1.6e-4/node-h"
+    ),
     "count": _Kind(_MANY, "2048, 1k", whole=True),
     "tokens": _Kind({**_MANY, **_scaled("tokens", _MANY)}, "15T, 300B, 1000000", whole=True),
 }
@@ -111,7 +114,8 @@ def parse(text: str | float, kind: str) -> float:
         kind: Expected kind, one of the names in `KINDS`.
 
     Returns:
-        The value in SI: bytes, bytes/s, FLOP/s, seconds, watts, hertz, dollars/hour, or a count.
+        The value in SI: bytes, bytes/s, FLOP/s, seconds, watts, hertz, dollars/hour,
+        failures per node and second, or a count.
 
     Raises:
         InputError: If the unit is of another kind, or the number is negative or not finite.
@@ -170,9 +174,11 @@ def _parse_text(text: str, kind: str, known: _Kind) -> float:
 
 
 def _words(kind: str) -> str:
-    return {"bytes": "size in bytes", "count": "count", "tokens": "number of tokens"}.get(
-        kind, "value in " + kind.replace("_per_", " per ").replace("flops", "FLOP")
-    )
+    named = {
+        "bytes": "size in bytes", "count": "count", "tokens": "number of tokens",
+        "failure_rate": "failure rate",
+    }  # fmt: skip
+    return named.get(kind, "value in " + kind.replace("_per_", " per ").replace("flops", "FLOP"))
 
 
 def _refused(text: object, kind: str, known: _Kind) -> InputError:
@@ -299,6 +305,11 @@ def format_dollars(value: float) -> str:
     if size < 999_500:
         return f"{sign}${size:,.0f}"
     return sign + "$" + _with_prefix(size, ((1e6, "M"), (1e9, "B"), (1e12, "T")))
+
+
+def short_dollars(value: float) -> str:
+    """Print an amount in a few characters: "$153", "$309k", "$3.21M"."""
+    return "$" + _with_prefix(value, ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "B"), (1e12, "T")))
 
 
 def format_count(value: float) -> str:

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from scalewise.evidence.runs import Run
     from scalewise.evidence.validate import Validation
     from scalewise.explore.axis import Sweep
+    from scalewise.explore.plan import Plan
     from scalewise.explore.points import Curves
+    from scalewise.explore.queue import Queue
     from scalewise.explore.search import Search
     from scalewise.explore.sensitivity import Sensitivities
     from scalewise.explore.space import Limits
@@ -271,6 +273,55 @@ def scale(
     question, objects = _question(model, on, None, plans, words | {"gpus": sizes})
     asked = scaling(question, weak=weak, batch_per_gpu=batch_per_gpu, objects=objects)
     return asked.curves(convention=convention, exhaustive=exhaustive)
+
+
+def plan(
+    model: Model | str | Sequence[str],
+    on: Cluster | str | Sequence[str],
+    gpus: str | int | Sequence[int] | None = None,
+    *,
+    by: str | None = None,
+    far_end: bool = True,
+    **words: Any,
+) -> Plan:
+    """Plan whole runs: layout, days, dollars, MWh and tonnes of CO2 against deadline and budget.
+
+    Args:
+        model: Name, file or object; names may be several.
+        on: Cluster or accelerator; likewise.
+        gpus: Sizes: "64..1024" doubles (the default), "8,64,512" lists.
+        by: Order: "time", "tokens", "cost", "energy", "carbon" or "memory"; None for time, or with
+            a limit for cost.
+        far_end: Whether limits are met by the far end of the 80% interval, or by the prediction.
+        **words: Further fields of `Question`: tokens, deadline, budget, price, region, own, ...
+
+    Raises:
+        InputError: If a word is not understood.
+    """
+    from scalewise.ask.planning import planning
+
+    models = model if isinstance(model, Model | str) else ",".join(model)
+    clusters = on if isinstance(on, Cluster | str) else ",".join(on)
+    sized = words if gpus is None else words | {
+        "gpus": gpus if isinstance(gpus, str | int) else ",".join(map(str, gpus))
+    }  # fmt: skip
+    question, objects = _question(models, clusters, None, None, sized)
+    return planning(question, by=by, far_end=far_end, objects=objects)
+
+
+def queue(path: str | Path, **words: Any) -> Queue:
+    """Place the runs of a queue file in a calendar of one cluster.
+
+    Args:
+        path: TOML file of runs in order of priority.
+        **words: Fields of `Question` that stand before those of the file: gpus, on, price, ...
+
+    Raises:
+        InputError: If the file or a run in it is wrong.
+    """
+    from scalewise.ask.queueing import read_queue
+
+    return read_queue(path, words)
 
 
 def sensitivity(

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import msgspec
 
+from scalewise.critical_batch import parse_critical_batch
 from scalewise.errors import InputError, did_you_mean
 from scalewise.lengths import BATCHINGS, Batching, filled, read_lengths
 from scalewise.loss import LOSS_WORDS, Loss
 from scalewise.optimizer import WEIGHTS, Weights
 from scalewise.precision import PRECISIONS, RECIPES, Precision
+from scalewise.reliability import parse_reliability
 from scalewise.tuning import Tuning, parse_tuning
 
 MAX_COUNT = 2**27
@@ -37,6 +39,13 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     tokens: float | None = None
     """Token budget of the whole run, or None."""
+
+    goodput: str | None = None
+    """Failures, restarts and checkpoints of the run, as `reliability` reads them; None for what is
+    usual wherever there is a token budget."""
+
+    critical_batch: str | None = None
+    """Critical batch of the run, as `critical_batch` reads it; None where it is not asked for."""
 
     imbalance: float = 1.0
     """Tokens of the busiest expert-parallel rank over the mean; 1 is balanced routing."""
@@ -128,6 +137,10 @@ class Workload(Work, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"batching = {self.batching} needs lengths of documents",
                 hint="for example --lengths 100..2000",
             )
+        if self.goodput is not None:
+            parse_reliability(self.goodput)
+        if self.critical_batch is not None:
+            parse_critical_batch(self.critical_batch)
         if self.tokens is not None and not (
             isinstance(self.tokens, int | float)
             and not isinstance(self.tokens, bool)

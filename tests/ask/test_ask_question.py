@@ -9,7 +9,7 @@ from scalewise.workload import WORK, Workload
 
 
 def test_every_field_says_what_it_is():
-    fields = question_fields()
+    fields = question_fields("plan")
     assert list(fields) == list(Question.__struct_fields__)
     for field in fields.values():
         assert field.metavar, field.name
@@ -22,9 +22,15 @@ def test_the_flags_of_a_question_are_pinned():
     assert [field.flag for field in question_fields().values()] == [
         "MODEL", "--on", "--gpus", "--node", "--network", "--strategy", "--seq", "--batch",
         "--precision", "--imbalance", "--capacity", "--optimizer", "--weights", "--tuning",
-        "--loss", "--lengths", "--batching", "--stack", "--tokens", "--price", "--pue",
-        "--power-cap", "--algorithm", "--protocol", "--set", "--fit", "--by",
+        "--loss", "--lengths", "--batching", "--stack", "--tokens", "--goodput",
+        "--critical-batch", "--price", "--pue", "--power-cap", "--algorithm", "--protocol",
+        "--set", "--fit", "--by",
     ]  # fmt: skip
+
+
+def test_the_flags_of_a_plan_are_no_part_of_other_questions():
+    own = question_fields("plan").keys() - question_fields().keys()
+    assert own == {"region", "own", "deadline", "budget"}
 
 
 def test_flags_and_keys_follow_from_the_names():

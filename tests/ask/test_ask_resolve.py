@@ -108,7 +108,7 @@ def test_a_batch_may_be_given_in_tokens():
 def test_nothing_is_chosen_where_all_is_said():
     q = asked(
         gpus="8", strategy="fsdp8-mb1", seq="2048", batch="16", precision="FP8",
-        stack="pytorch", tokens="2T",
+        stack="pytorch", tokens="2T", goodput="off",
     )  # fmt: skip
     assert q.defaults == ()
     assert q.workload.precision == "fp8"

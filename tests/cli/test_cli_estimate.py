@@ -27,7 +27,8 @@ KEYS = {
     "joules_per_token", "tokens_per_joule", "usd_per_hour", "usd_per_million_tokens",
     "provenance", "defaults", "warnings", "feasible", "memory_headroom", "exposed_fraction",
     "contention_share", "communication_share",
-    "waterfall", "useful_fraction", "days",
+    "waterfall", "useful_fraction", "days", "days_interval", "run_usd", "run_joules", "goodput",
+    "statistical_efficiency",
 }  # fmt: skip
 
 
@@ -187,10 +188,36 @@ def test_convention_changes_mfu_alone(run):
 
 def test_a_token_budget_gives_days_and_dollars(run):
     result = run(*SHARDED, "--tokens", "15T")
-    line = next(line for line in result.stdout.splitlines() if "whole run" in line)
-    assert "15.0T tokens without failures" in line
+    lines = {line[2:14].strip(): line for line in result.stdout.splitlines()}
+    assert "15.0T tokens, $" in lines["whole run"]
+    assert " 97.8% [95.6-98.6] " in lines["goodput"]
+    assert "checkpoint every 13.5 min, failure every 17.9 h" in lines["goodput"]
     data = json.loads(run(*SHARDED, "--tokens", "15T", "--json").stdout)
-    assert data["days"] == pytest.approx(15e12 / data["tokens_per_second"] / 86400)
+    steps = 15e12 / data["tokens_per_second"] / 86400
+    assert data["days"] == pytest.approx(steps / data["goodput"]["fraction"])
+    assert data["run_usd"] == pytest.approx(data["days"] * 24 * data["usd_per_hour"])
+    never = json.loads(run(*SHARDED, "--tokens", "15T", "--goodput", "off", "--json").stdout)
+    assert never["days"] == pytest.approx(steps)
+    assert never["goodput"] is None
+
+
+def test_goodput_without_a_budget_is_a_line_of_its_own(run):
+    lines = run(*SHARDED, "--goodput", "spares=1,async").stdout.splitlines()
+    assert not any("whole run" in line for line in lines)
+    assert any("asynchronous checkpoint every" in line for line in lines)
+    assert run(*SHARDED, "--goodput", "spars=1").stderr == (
+        "error: --goodput: unknown setting spars\n"
+        "hint: did you mean `spares` or `repair` or `stragglers`?\n"
+    )
+
+
+def test_a_critical_batch_is_shown_when_asked_for(run):
+    flags = (*SHARDED, "--critical-batch", "16Mtok")
+    lines = run(*flags).stdout.splitlines()
+    assert any("statistical efficiency 49% at 16.8M" in line for line in lines)
+    refused = run(*SHARDED, "--critical-batch", "laws")
+    assert refused.exit_code == 2
+    assert "--critical-batch laws: needs a token budget" in refused.stderr
 
 
 def test_switches_have_an_effect(run):

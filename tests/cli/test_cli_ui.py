@@ -64,6 +64,9 @@ def test_a_saved_plan_is_opened(served, tmp_path):
     plan.write_text('model = "llama-2-13b"\ngpus = "64"\n')
     run("--plan", str(plan), "--no-open")
     assert served["query"] == "model=llama-2-13b&on=dgx-h100&n=64"
+    plan.write_text('model = "llama-2-13b"\ndeadline = "36h"\nbudget = "$1.5M"\n')
+    run("--plan", str(plan), "--no-open")
+    assert served["query"] == "model=llama-2-13b&on=dgx-h100&deadline=1.5&budget=1500000"
 
 
 def test_without_the_extra_it_says_which(monkeypatch):

@@ -282,7 +282,9 @@ def test_strong_scaling_keeps_the_batch_and_ends_where_it_is_used_up():
     assert [p.global_batch for p in points] == [512, 512, 512]
     assert points[-1].strategy == "fsdp512-mb1"
     assert points[0].mfu > points[-1].mfu
-    assert points[0].days == pytest.approx(1e12 / points[0].tokens_per_second / 86400)
+    days = 1e12 / points[0].tokens_per_second / 86400
+    assert points[0].goodput == pytest.approx(0.9953, abs=1e-4)
+    assert points[0].days == pytest.approx(days / points[0].goodput)
     assert curves.curves[0].missing[0].accelerators == 1024
     assert "are not a multiple of" in curves.curves[0].missing[0].reason
 
@@ -358,6 +360,17 @@ def test_tasks_may_come_back_in_any_order():
     assert [(task.template.label, task.cluster.accelerators) for task in asked] == [
         ("fsdp", 8), ("fsdp", 64), ("tp8-pp4", 8), ("tp8-pp4", 64)
     ]  # fmt: skip
+
+
+def test_prices_of_different_kinds_are_said():
+    llama = load_model("llama-2-7b")
+    rule = Rule(kind="strong", batch=1024, seq_len=4096)
+    mixed = [load_cluster("dgx-h100"), load_cluster("aws-p5")]
+    (said,) = scale(llama, mixed, rule, ["fsdp"], [64]).warnings
+    assert said == (
+        "different kinds of price: market (dgx-h100), list (aws-p5); their costs are not comparable"
+    )
+    assert scale(llama, mixed[:1], rule, ["fsdp"], [64]).warnings == ()
 
 
 def test_domains_filled_in_part_are_priced_with_a_warning():

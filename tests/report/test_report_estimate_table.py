@@ -23,7 +23,7 @@ llama-2-7b (6.74B) | 2,048x h100-sxm-80gb (dgx-h100) | fsdp2048-mb2 | bf16 | sta
   communication 42.5% exposed + 8.4% contention  50.9% together; 1.32 s per rank, 728 ms overlapped
   peak memory   41.4 GiB [33.9-47.6]             fits in 79.6 GiB
   power         597 W/GPU                        1.21 kW/GPU facility, 0.207 J/token
-  cost          $0.140/M tokens                  $6,042/h at $2.95/GPU-h
+  cost          $0.140/M tokens                  $6,042/h at $2.95/GPU-h (market 2026-05)
   [low-high]: 80% prediction interval
 Suggestion: hsdp32x64-mb2 (shard in groups of 64 ranks): 11,100 tok/s/GPU, +91%
 

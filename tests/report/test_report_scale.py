@@ -226,5 +226,6 @@ def test_a_budget_has_days_and_cost(many):
     asked = scale(load_model("llama-2-7b"), load_cluster("dgx-h100"), rules[0], ["fsdp"], [64],
                   stack="megatron")  # fmt: skip
     head, row = printed(asked)[3:5]
-    assert head.split()[-2:] == ["run", "$"]
-    assert row.endswith(" $142,677")
+    assert head.split()[-5:] == ["days", "run", "$", "goodput", "%"]
+    # $142,677 for a run that never stops.
+    assert row.endswith(" $143,443        99.5")

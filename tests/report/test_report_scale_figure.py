@@ -2,6 +2,7 @@
 
 import pytest
 
+import scalewise as sw
 from report_cases import many_groups, one_group, only
 from scalewise.explore.points import KNEE
 from scalewise.metrics import METRICS
@@ -32,9 +33,25 @@ def test_panels_are_the_metrics_that_anything_is_known_of():
     assert [metric.name for metric in PANELS] == [
         "tokens_per_second_per_accelerator", "marginal_tokens_per_second", "exposed_fraction",
         "watts_per_accelerator", "tokens_per_joule", "usd_per_million_tokens",
+        "effective_tokens_per_second_per_accelerator", "goodput",
     ]  # fmt: skip
     labels = [panel.y.label for panel in scale_figure(one_group()).panels]
-    assert labels == [metric.axis for metric in PANELS]
+    # Nothing is asked of the batch or of a whole run.
+    assert labels == [metric.axis for metric in PANELS[:-2]]
+
+
+def test_runs_and_batches_have_panels_where_they_are_asked_for():
+    curves = sw.scale(
+        "llama-2-7b", "dgx-h100", gpus="8,64", strategy="fsdp-mb1", tokens="300B",
+        critical_batch="laws",
+    )  # fmt: skip
+    labels = [panel.y.label for panel in scale_figure(curves).panels]
+    assert labels[-2:] == ["effective throughput (effective tok/s/GPU)", "goodput (% of wall time)"]
+    no_budget = sw.scale("llama-2-7b", "dgx-h100", gpus="8,64", strategy="fsdp-mb1")
+    assert len(scale_figure(no_budget).panels) == len(PANELS) - 2
+
+
+def test_a_panel_needs_a_value():
     no_price = scale_figure(only(many_groups(), cluster="dgx-v100"))
     assert METRICS["usd_per_million_tokens"].axis not in [p.y.label for p in no_price.panels]
 

@@ -22,7 +22,7 @@ def test_headline_has_every_number_with_its_unit(literal):
         ),
         ("peak memory", "40.0 GiB [35.0-45.0]", "fits in 80.0 GiB"),
         ("power", "620 W/GPU", "1.20 kW/GPU facility, 0.150 J/token"),
-        ("cost", "$0.102/M tokens", "$6,144/h at $3.00/GPU-h"),
+        ("cost", "$0.102/M tokens", "$6,144/h at $3.00/GPU-h (market 2026-05)"),
     ]
 
 
@@ -103,10 +103,11 @@ def test_unknown_power_and_price(literal):
 
 
 def test_a_budget_adds_the_whole_run(literal):
-    work = msgspec.structs.replace(literal.workload, tokens=2048 * 8192.0 * 86400 * 10)
+    tokens = 2048 * 8192.0 * 86400 * 10
+    work = msgspec.structs.replace(literal.workload, tokens=tokens, goodput="off")
     # 6,144 dollars an hour for 240 hours; 0.15 J for each of 1.45e13 tokens.
     assert tuple(words.headline(replace(literal, workload=work))[-1]) == (
-        "whole run", "10.0 days", "14.5T tokens without failures, $1.47M, 604 MWh",
+        "whole run", "10.0 days [6.64-15.1]", "14.5T tokens without failures, $1.47M, 604 MWh",
     )  # fmt: skip
 
 

@@ -75,6 +75,7 @@ def assert_explained(e):
         "parameters": e.model.parameters,
         "training_flops": e.many.training_flops,
         "gemm_rate": one(e.origin.case.rates.gemm),
+        "goodput": None if e.goodput is None else e.goodput.fraction,
     }
     terms, memory = set(), set()
     for derivation in explain(e):
@@ -119,6 +120,26 @@ def test_documents_tiles_and_32_bits_are_explained(spelling, words, stack):
     for convention in ("causal", "palm"):
         asked = parse_strategy(spelling)
         assert_explained(estimate(*of, asked, stack=load_stack(stack), convention=convention))
+
+
+@pytest.mark.parametrize(
+    "goodput",
+    [
+        None, "off", "async", "rate=0", "spares=4,async,stragglers=2%",
+        "restart=5min,checkpoint=20s,interval=30min,planned=0", "async,checkpoint=2h",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_runs_are_explained(goodput, optimizer):
+    work = Workload(
+        seq_len=4096, global_batch=128, tokens=2e12, goodput=goodput, optimizer=optimizer
+    )
+    of = load_model("llama-2-7b"), load_cluster("dgx-h100", accelerators=64), work
+    e = estimate(*of, parse_strategy("fsdp64-mb2"))
+    assert_explained(e)
+    keys = [each.key for each in explain(e)][-4:]
+    expected = ["goodput", "days", "run_usd", "run_joules"]
+    assert keys[1 if goodput == "off" else 0 :] == expected[1 if goodput == "off" else 0 :]
 
 
 @settings(max_examples=40)

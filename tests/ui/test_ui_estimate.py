@@ -43,6 +43,11 @@ def test_intervals_are_those_of_throughput(answer):
     rate, low, high = head["rate"]
     for key in ("step_seconds", "days", "usd", "joules"):
         value, minimum, maximum = head[key]
+        if key != "step_seconds":
+            # The range of goodput widens that of a whole run.
+            assert minimum / value == pytest.approx(rate / high, rel=1e-4)
+            assert maximum / value == pytest.approx(rate / low, rel=1e-3)
+            continue
         assert minimum / value == pytest.approx(rate / high)
         assert maximum / value == pytest.approx(rate / low)
         assert minimum < value < maximum
@@ -50,9 +55,14 @@ def test_intervals_are_those_of_throughput(answer):
 
 def test_run_totals_follow_from_the_rates(answer):
     head = answer["headline"]
-    assert head["days"][0] == pytest.approx(head["tokens"] / head["tokens_per_second"][0] / 86400)
+    steps = head["tokens"] / head["tokens_per_second"][0] / 86400
+    goodput = answer["estimate"]["goodput"]["fraction"]
+    assert goodput == pytest.approx(0.9921, abs=1e-4)
+    assert head["days"][0] == pytest.approx(steps / goodput)
+    assert head["goodput"].startswith("goodput 99.2% [98.2-99.5], checkpoint every ")
     hours = head["days"][0] * 24
     assert head["usd"][0] == pytest.approx(hours * head["usd_per_hour"])
+    assert head["price"] == "market 2026-05"
     assert head["joules"][0] == pytest.approx(hours * 3600 * head["facility_watts"])
 
 
@@ -205,6 +215,7 @@ def test_assumptions_move_what_they_say():
     assert rows["cluster.usd_per_hour"]["usd"][0] == pytest.approx(0.1)
     assert rows["cluster.usd_per_hour"]["time"] == [0.0, 0.0]
     assert rows["cluster.usd_per_hour"]["range"] == "$1.99 to $5.00 (2026-05)"
+    assert rows["cluster.usd_per_hour"]["source"].startswith("market 2026-05: aimultiple.com")
     assert rows["cluster.pue"]["joules"][0] == pytest.approx(0.1)
     peak = rows["accelerator.peak_flops.bf16"]
     changed = Question(gpus="256", batch="1024", strategy="fsdp256-mb2",
@@ -295,7 +306,9 @@ def few_of(runs):
 
 def test_defaults_have_a_reason():
     rows = assumptions.assumptions_answer(PINNED)["defaults"]
-    assert [row["flag"] for row in rows] == ["--seq", "--precision", "--stack", "--tokens"]
+    assert [row["flag"] for row in rows] == [
+        "--seq", "--precision", "--goodput", "--stack", "--tokens",
+    ]  # fmt: skip
     assert rows[-1]["why"] == "20 per parameter, compute-optimal by Chinchilla"
     assert all(row["value"] and row["why"] for row in rows)
 

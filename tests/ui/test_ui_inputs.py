@@ -117,6 +117,9 @@ def test_numbers_out_of_range_name_their_field(field, value):
         Question(lengths="/etc/passwd"),
         Question(lengths="lengths.TXT"),
         Question(sets=("workload.lengths=/etc/passwd",)),
+        Question(goodput="/etc/passwd,async"),
+        Question(goodput="ours.TOML"),
+        Question(sets=("workload.goodput=ours/own",)),
     ],
 )
 def test_names_are_never_opened_as_files(question):
@@ -126,6 +129,7 @@ def test_names_are_never_opened_as_files(question):
 
 def test_units_with_a_slash_are_no_files():
     no_files(Question(sets=("cluster.scale_out_bandwidth=800Gbit/s",)))
+    no_files(Question(goodput="rate=3.8e-3/node-day,write=100MB/s"))
 
 
 def test_assumptions_that_cannot_be_are_refused():

@@ -93,6 +93,11 @@ def default_tokens(model: Model) -> tuple[float, Default]:
     return tokens, Default(flag="--tokens", value=f"{tokens:.0f}", why=why)
 
 
+def default_goodput() -> Default:
+    """Return failures and checkpoints as published, wherever there is a token budget."""
+    return Default(flag="--goodput", value="on", why="published failure rates; off: no failures")
+
+
 def default_imbalance() -> Default:
     """Return balanced routing, as benchmarks of experts force it."""
     why = f"balanced routing; an untrained router measured {UNTRAINED:g}"

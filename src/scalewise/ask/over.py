@@ -32,6 +32,7 @@ from scalewise.explore.tasks import PointResult, point_of
 from scalewise.explore.templates import BEST, parse_template
 from scalewise.lengths import is_lengths_file, read_lengths
 from scalewise.model import Convention
+from scalewise.reliability import file_of, load_reliability
 
 if TYPE_CHECKING:
     from scalewise.explore.scale import Run
@@ -284,7 +285,8 @@ def _files(question: Question, found: Inputs | None) -> str:
     words = [getattr(question, name) for name in ("model", "on", "stack", "optimizer")]
     named = any(text and (is_file(text) or "/" in text) for text in words)
     documents = question.lengths is not None and is_lengths_file(question.lengths)
-    if found is None or not (named or documents):
+    runs = file_of(question.goodput)
+    if found is None or not (named or documents or runs):
         return ""
     nouns = msgspec.json.encode((found.model, found.cluster, found.stack))
     if question.optimizer is not None and is_file(question.optimizer):
@@ -293,6 +295,8 @@ def _files(question: Question, found: Inputs | None) -> str:
         nouns += msgspec.json.encode(load_optimizer(question.optimizer))
     if question.lengths is not None and documents:
         nouns += msgspec.json.encode(read_lengths(question.lengths))
+    if runs is not None:
+        nouns += msgspec.json.encode(load_reliability(runs))
     return hashlib.sha256(nouns).hexdigest()
 
 

@@ -34,7 +34,8 @@ def words(metavar: str, *, unit: str = "", default: str = "", **names: str) -> m
         metavar: What stands for the value in help texts.
         unit: Kind of quantity (`scalewise.units`); empty for names.
         default: What is chosen where nothing is said.
-        **names: Its `flag`, and its `key` in an address, where they differ from the field's name.
+        **names: Its `flag`, and its `key` in an address, where they differ from the field's name;
+            `aside`, the one command that has the flag.
     """
     extra = {"metavar": metavar, "unit": unit, "default": default, **names}
     return msgspec.Meta(min_length=1, max_length=MAX_LENGTH, extra=extra)
@@ -110,12 +111,28 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Annotated[str, words("N", unit="tokens")] | (Annotated[float, msgspec.Meta(gt=0)]) | None
     ) = None
     """Token budget of the whole run, such as 15T."""
+    goodput: Annotated[str, words("KEY=VALUE,...", default="published rates, with --tokens")] | (
+        None
+    ) = None
+    """Failures and checkpoints of the whole run: off, or rate=3.8e-3/node-day, restart=5min,
+    checkpoint=20s, interval=30min, spares=2, async, and others."""
+    critical_batch: Annotated[str, words("BATCH", default="off")] | None = None
+    """Critical batch of the optimizer: laws, or measured, such as 4Mtok or 0.8Mtok@300B,20%."""
     price: (
         Annotated[str, words("USD", unit="dollars_per_hour", default="the catalog's")]
         | (Annotated[float, msgspec.Meta(ge=0)])
         | None
     ) = None
     """Price of one GPU for an hour, dollars."""
+    region: Annotated[str, words("REGION", default="world", aside="plan")] | None = None
+    """Region of the electricity: world, us, uk, france, germany, china, india, japan and others."""
+    own: Annotated[str, words("OWN", aside="plan")] | None = None
+    """Ownership beside rent: on, or purchase=43000,years=4,utilization=0.8,upkeep=0.05,
+    interest=0.08,kwh=0.08."""
+    deadline: Annotated[str, words("T", aside="plan")] | None = None
+    """Time that the run of --tokens may take, such as 21d."""
+    budget: Annotated[str, words("USD", aside="plan")] | None = None
+    """Dollars that the run of --tokens may cost, such as 1.5M."""
     pue: (
         Annotated[float, msgspec.Meta(ge=1, le=10, extra={"metavar": "X", "default": "catalog"})]
         | None
@@ -163,13 +180,20 @@ class Field:
     choices: tuple[str, ...]
     """Words it may be; empty for any."""
     repeated: bool
+    aside: str = ""
+    """The one command with this flag; empty for a part of every question."""
 
 
 @cache
-def question_fields() -> dict[str, Field]:
-    """The fields of a question by name, in order."""
+def question_fields(aside: str = "") -> dict[str, Field]:
+    """The fields of a question by name, in order.
+
+    Args:
+        aside: Command whose own fields are wanted, too; empty for the parts of every question.
+    """
     docs, hints = field_docs(Question), get_type_hints(Question, include_extras=True)
-    return {name: _field(name, hints[name], docs[name]) for name in Question.__struct_fields__}
+    found = {name: _field(name, hints[name], docs[name]) for name in Question.__struct_fields__}
+    return {name: field for name, field in found.items() if field.aside in ("", aside)}
 
 
 def _field(name: str, hint: Any, doc: str) -> Field:
@@ -192,6 +216,7 @@ def _field(name: str, hint: Any, doc: str) -> Field:
         number=str not in _types(hint) and float in _types(hint),
         choices=choices,
         repeated=name == "sets",
+        aside=extra.get("aside", ""),
     )
 
 

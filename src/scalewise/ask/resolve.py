@@ -19,6 +19,7 @@ from scalewise.ask.defaults import (
     Default,
     batch_of,
     default_batch,
+    default_goodput,
     default_imbalance,
     default_precision,
     default_seq_len,
@@ -37,6 +38,7 @@ from scalewise.precision import RECIPES
 from scalewise.software import Software, choose_stack
 from scalewise.stack import Stack
 from scalewise.step.estimate import CHOSEN_FIT, STATED_FIT, estimate
+from scalewise.step.statistical_efficiency import critical_batches
 from scalewise.strategy import Strategy
 from scalewise.units import parse
 from scalewise.workload import WORK, Workload
@@ -412,8 +414,12 @@ class _Resolver:
             if (value := given[name]) is not None:
                 number = question_fields()[name].number
                 words[name] = self._plain(name, value) if number else str(value)
+        if tokens is not None and "goodput" not in words:
+            self.defaults.append(default_goodput())
         if model.moe is not None and not {"imbalance", "capacity"} & set(words):
             self.defaults.append(default_imbalance())
+        if "critical_batch" in words:
+            critical_batches(words["critical_batch"], float(model.active_parameters), tokens)
         if "optimizer" in words and not is_file(words["optimizer"]):
             words["optimizer"] = find_name("optimizers", words["optimizer"], field="optimizer")
         self.changes += [f"{question_fields()[name].flag} {value}" for name, value in words.items()]

@@ -22,11 +22,11 @@ from scalewise.errors import InputError, did_you_mean
 from scalewise.reading import MOST_TOML, parse_toml, read_text
 
 
-def _given(question: Question) -> dict[str, Any]:
-    """The fields that say something, in order."""
+def _given(question: Question, aside: str = "") -> dict[str, Any]:
+    """The fields that say something, in order; with those of one command if it is named."""
     return {
         name: getattr(question, name)
-        for name in Question.__struct_fields__
+        for name in question_fields(aside)
         if getattr(question, name) not in (None, ())
         and not (name == "by" and question.by == Question().by)
     }
@@ -78,8 +78,8 @@ def to_toml(question: Question) -> str:
         "# A plan of scalewise.",
         f"# The same answer from the command line: {command(question)}",
     ]
-    for name, value in _given(question).items():
-        lines += ["", f"# {question_fields()[name].help}.", f"{name} = {_toml(value)}"]
+    for name, value in _given(question, "plan").items():
+        lines += ["", f"# {question_fields('plan')[name].help}.", f"{name} = {_toml(value)}"]
     return "\n".join(lines) + "\n"
 
 

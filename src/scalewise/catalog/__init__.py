@@ -420,6 +420,13 @@ def _completed(
     if "usd_per_hour" not in full:
         low, high = accelerator.usd_per_hour_low, accelerator.usd_per_hour_high
         full["usd_per_hour"] = accelerator.usd_per_hour
+        if accelerator.usd_per_hour is not None or (low and high):
+            full |= {
+                "price_kind": accelerator.price_kind,
+                "price_date": accelerator.price_date or "",
+                "price_source": accelerator.price_source,
+                "price_chip": accelerator.name,
+            }
         if accelerator.usd_per_hour is None and low and high:
             # Prices spread by factors, so their middle is the geometric one: for H100 it gives 3.15
             # where the published median is 2.95.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from scalewise.cluster import Accelerator, Cluster
     from scalewise.model import Model
+    from scalewise.price import Price
     from scalewise.stack import Stack
 
 SEQ_LEN = 4096
@@ -133,8 +134,9 @@ def clusters(found: list[Cluster]) -> Listing:
             str(cluster.scale_up_domain),
             format_rate(cluster.scale_up_bandwidth),
             format_bit_rate(cluster.scale_out_bandwidth),
-            cluster.fabric.name,
             _or_blank(cluster.usd_per_hour, format_dollars),
+            "" if cluster.price is None else _price_origin(cluster.price),
+            cluster.fabric.name,
             cluster.source,
         )
         for cluster in found
@@ -145,11 +147,34 @@ def clusters(found: list[Cluster]) -> Listing:
         "domain",
         "scale-up",
         "scale-out",
-        "fabric",
         "$/GPU-h",
+        "price",
+        "fabric",
         "source",
     )
-    return Listing(data, draw_list(heads, rows))
+    caption = (
+        "price: list (on demand), reserved (with a commitment) or market (middle of the offers for "
+        "a chip; * inherited)."
+    )
+    return Listing(data, draw_list(heads, rows, caption))
+
+
+def _price_rows(one: Cluster) -> list[tuple[str, str]]:
+    """Kind, date, region and source of a price."""
+    price = one.price
+    if price is None:
+        return []
+    of = f" of {price.chip}" if price.chip else ""
+    return [
+        ("price", f"{price.words}{of}"),
+        ("price region", price.region),
+        ("price source", price.source),
+    ]
+
+
+def _price_origin(price: Price) -> str:
+    """Kind and date of a price, with a star if it is that of the chip."""
+    return f"{price.words}{'*' if price.chip else ''}"
 
 
 def stacks(found: list[Stack]) -> Listing:
@@ -263,6 +288,7 @@ def cluster(one: Cluster) -> Detail:
             ("network power", f"{format_watts(one.network_watts)} per GPU"),
             ("PUE", f"{one.pue:g}"),
             ("cost", _or_blank(one.usd_per_hour, lambda value: format_dollars(value) + "/GPU-h")),
+            *_price_rows(one),
         ]
         draw_pairs(out, "Numbers", [row for row in rows if row[1]])
         if one.assumed:
@@ -350,7 +376,15 @@ def _datasheet(one: Accelerator) -> list[tuple[str, ...]]:
         ("cost", _or_blank(one.usd_per_hour, dollars)),
         ("lowest cost", _or_blank(one.usd_per_hour_low, dollars)),
         ("highest cost", _or_blank(one.usd_per_hour_high, dollars)),
-        ("date of costs", one.price_date or ""),
+        ("kind of costs", f"{one.price_kind} {one.price_date}" if one.price_date else ""),
+        ("source of costs", one.price_source),
+        ("purchase", _or_blank(one.purchase_usd, format_dollars)),
+        (
+            "source of purchase",
+            f"{one.purchase_date}: {one.purchase_source}".strip(" :")
+            if one.purchase_usd is not None
+            else "",
+        ),
     ]
     return [row for row in rows if row[1]]
 

@@ -43,6 +43,7 @@ CATALOG = (
     "stacks",
     "experts",
     "optimizers",
+    "reliability",
     "calibrations",
 )
 DEVICE_TOOLS = {

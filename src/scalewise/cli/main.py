@@ -25,6 +25,7 @@ _HELP = {
     "estimate": "Predict throughput, memory and cost of one training step.",
     "scale": "Estimate weak or strong scaling over numbers of GPUs.",
     "search": "Estimate every strategy and rank what fits.",
+    "plan": "Plan whole runs against a deadline and a budget.",
     "sensitivity": "Estimate what the next upgrade gains.",
     "diagnose": "Rank the causes of a slow run by a measured number.",
     "timeline": "Simulate one step; write a Perfetto trace.",

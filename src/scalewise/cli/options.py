@@ -27,6 +27,9 @@ def question_options(
     leave: Sequence[str] = (),
     instead: Mapping[str, tuple[str, str]] | None = None,
     unplanned: Sequence[str] = (),
+    aside: str = "",
+    silent: Sequence[str] = (),
+    unless: str = "",
 ) -> Callable[[Command], Command]:
     """Add MODEL and the flags of a question; the command gets them as one `question`.
 
@@ -34,8 +37,13 @@ def question_options(
         leave: Fields that the command has no use for.
         instead: Metavar and help of fields that mean more here, such as a list.
         unplanned: Fields that a plan file does not fill in, because they mean more here.
+        aside: Name of the command, if it has fields of its own.
+        silent: Fields without a flag here, which a plan file fills in.
+        unless: Option that stands for MODEL and --on.
     """
-    fields = [field for name, field in question_fields().items() if name not in leave]
+    fields = [
+        field for name, field in question_fields(aside).items() if name not in (*leave, *silent)
+    ]
     changed = instead or {}
 
     def decorate(command: Command) -> Command:
@@ -43,7 +51,10 @@ def question_options(
         def run(**given: Any) -> Any:
             words = {field.name: given.pop(field.name) for field in fields}
             planned = [field.name for field in fields if field.name not in unplanned]
-            return command(question=_question(words, given.pop("plan"), planned), **given)
+            planned += silent
+            needed = not given.get(unless)
+            question = _question(words, given.pop("plan"), planned, needed=needed)
+            return command(question=question, **given)
 
         decorated: Command = click.option(
             "--plan", metavar="FILE", help="Plan file that fills in what is not given here."
@@ -72,8 +83,10 @@ def _option(field: Field, metavar: str, text: str) -> Callable[[Command], Comman
     )
 
 
-def _question(words: dict[str, Any], path: str | None, planned: Sequence[str]) -> Question:
-    """The question of the flags, over that of a plan file."""
+def _question(
+    words: dict[str, Any], path: str | None, planned: Sequence[str], *, needed: bool = True
+) -> Question:
+    """The question of the flags, over that of a plan file; model and cluster may be needed."""
     given = {name: value for name, value in words.items() if value not in (None, ())}
     for name, value in given.items():
         if isinstance(value, str) and not value.strip():
@@ -85,10 +98,20 @@ def _question(words: dict[str, Any], path: str | None, planned: Sequence[str]) -
         plan = read_plan(path)
         return question_from({name: getattr(plan, name) for name in planned} | given)
     for name in ("model", "on"):
-        if name not in given:
+        if needed and name not in given:
             flag = question_fields()[name].flag
             raise InputError(
                 f"{flag} is missing",
                 hint="scalewise models lists models, scalewise clusters clusters",
             )
     return question_from(given)
+
+
+def stated_fields(question: Question) -> dict[str, Any]:
+    """Return the fields of a question that stand on the command line, not in a plan file."""
+    context, source = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
+    return {
+        name: getattr(question, name)
+        for name in question.__struct_fields__
+        if context.get_parameter_source(name) == source
+    }

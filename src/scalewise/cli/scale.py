@@ -187,20 +187,10 @@ def days_of(deadline: str, tokens: float | None) -> float:
     Raises:
         InputError: If it is no time, or there is no token budget.
     """
-    from scalewise.units import parse
+    from scalewise.ask.limits import days_of as read
 
     if tokens is None:
         raise InputError(
             f"--deadline {deadline}: needs a token budget", hint="add --tokens 2T", field="tokens"
         )
-    if deadline.strip().replace(".", "").isdecimal():
-        raise InputError(
-            f"--deadline {deadline}: has no unit", hint=f"--deadline {deadline.strip()}d"
-        )
-    try:
-        seconds = parse(deadline, "seconds")
-    except InputError as error:
-        raise InputError(f"--deadline {deadline}: {error}", hint="--deadline 30d") from None
-    if seconds <= 0.0:
-        raise InputError(f"--deadline {deadline}: must be positive", hint="--deadline 30d")
-    return seconds / 86400.0
+    return read(deadline)

@@ -67,9 +67,7 @@ def ui(
 
     query = ""
     if plan is not None:
-        from scalewise.ask.state import read_plan, to_query
-
-        query = to_query(read_plan(plan))
+        query = _query(plan)
     own = _own(records)
 
     def ready(address: str) -> None:
@@ -92,6 +90,20 @@ def ui(
     except KeyboardInterrupt:
         click.echo("stopped", err=True)
     return 0
+
+
+def _query(path: str) -> str:
+    """Return a plan file as the part of an address, with its limits as the page spells them."""
+    from scalewise.ask.limits import days_of, dollars_of
+    from scalewise.ask.state import read_plan, to_query
+
+    plan = read_plan(path)
+    query = to_query(plan)
+    if plan.deadline is not None:
+        query += f"&deadline={days_of(plan.deadline):g}"
+    if plan.budget is not None:
+        query += f"&budget={dollars_of(plan.budget):.0f}"
+    return query
 
 
 def _own(paths: tuple[str, ...]) -> list[Run]:

@@ -67,7 +67,34 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     usd_per_million_tokens: float | None = None
     """Cost, dollars per million tokens; None without a price."""
     days: float | None = None
-    """Days for the token budget, without failures; None without one."""
+    """Days of wall time for the token budget; None without one."""
+    days_low: float | None = None
+    """Low end of their 80% interval."""
+    days_high: float | None = None
+    """High end of it."""
+    run_usd: float | None = None
+    """Cost of the token budget, dollars; None without one or without a price."""
+    run_joules: float | None = None
+    """Facility energy of the token budget, joules."""
+    goodput: float | None = None
+    """Fraction of wall time that trains; None where nothing was asked of whole runs."""
+    goodput_low: float | None = None
+    """The same at the high failure rate."""
+    goodput_high: float | None = None
+    """The same at the low one."""
+    checkpoint_interval: float | None = None
+    """Training between checkpoints, seconds."""
+    statistical_efficiency: float | None = None
+    """Tokens of a very small batch over those of this one, for the same loss, by the critical
+    batch; None where it is not asked for."""
+    statistical_low: float | None = None
+    """The same by the law with the smallest critical batch."""
+    statistical_high: float | None = None
+    """The same by the law with the largest one."""
+    effective_tokens_per_second: float | None = None
+    """Effective tokens/s of all GPUs."""
+    effective_tokens_per_second_per_accelerator: float | None = None
+    """Effective tokens/s of one GPU."""
     all_gather_seconds: float | None = None
     """All-gather of one layer's parameters, seconds; None without a ring all-gather."""
     all_gather_latency: float | None = None
@@ -86,6 +113,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """GPUs of the point that the marginal values refer to; None for the first."""
     marginal_tokens_per_second: float | None = None
     """Tokens/s gained per GPU added since the previous size."""
+    marginal_effective_tokens_per_second: float | None = None
+    """Effective tokens/s gained per GPU added since the previous size."""
     marginal_tokens_per_joule: float | None = None
     """Tokens/s gained per facility watt added since the previous size."""
     marginal_usd_per_million_tokens: float | None = None
@@ -253,7 +282,7 @@ def knee(curve: Curve, share: float = KNEE) -> Knee | None:
 
     Marginal efficiency is the tokens/s gained since the previous size per added GPU, relative to
     tokens/s per GPU at the smallest size that runs. Under perfect scaling it is 1 at every size,
-    and there is no knee.
+    and there is no knee. Where a critical batch is asked for, it is that of effective tokens.
 
     Args:
         curve: The curve.
@@ -265,9 +294,8 @@ def knee(curve: Curve, share: float = KNEE) -> Knee | None:
     points = curve.feasible
     for point in points[1:]:
         assert point.previous is not None
-        assert point.marginal_tokens_per_second is not None
-        returned = point.marginal_tokens_per_second / points[0].tokens_per_second_per_accelerator
-        if returned < share:
+        returned = marginal_efficiency(points[0], point)
+        if returned is not None and returned < share:
             return Knee(
                 label=curve.label,
                 model=curve.model,
@@ -278,6 +306,23 @@ def knee(curve: Curve, share: float = KNEE) -> Knee | None:
                 returned=returned,
             )
     return None
+
+
+def marginal_efficiency(first: Point, point: Point) -> float | None:
+    """Return tokens/s per added GPU over tokens/s per GPU at the first size.
+
+    Effective tokens where they are known.
+
+    Args:
+        first: Point of the smallest size that runs.
+        point: Another point of its curve; None is returned for the first one.
+    """
+    effective = first.effective_tokens_per_second_per_accelerator
+    if effective is not None and point.marginal_effective_tokens_per_second is not None:
+        return point.marginal_effective_tokens_per_second / effective
+    if point.marginal_tokens_per_second is None:
+        return None
+    return point.marginal_tokens_per_second / first.tokens_per_second_per_accelerator
 
 
 def join(points: Iterable[Point]) -> tuple[Point, ...]:
@@ -297,7 +342,10 @@ def _compared(before: Point, point: Point) -> Point:
     """Fill in the marginal values."""
     added = point.accelerators - before.accelerators
     gained = point.tokens_per_second - before.tokens_per_second
-    per_joule = per_million = None
+    per_joule = per_million = effective = None
+    fewer, more = before.effective_tokens_per_second, point.effective_tokens_per_second
+    if fewer is not None and more is not None:
+        effective = (more - fewer) / added
     old, new = before.facility_watts_per_accelerator, point.facility_watts_per_accelerator
     if old is not None and new is not None:
         watts = new * point.accelerators - old * before.accelerators
@@ -311,6 +359,7 @@ def _compared(before: Point, point: Point) -> Point:
         point,
         previous=before.accelerators,
         marginal_tokens_per_second=gained / added,
+        marginal_effective_tokens_per_second=effective,
         marginal_tokens_per_joule=per_joule,
         marginal_usd_per_million_tokens=per_million,
         cause=find_cause(before, point),

@@ -25,6 +25,7 @@ from scalewise.explore.sizes import MAX_SIZES, Rule, default_precision
 from scalewise.explore.tasks import PointResult, Task, price
 from scalewise.explore.templates import Template, parse_template
 from scalewise.model import Model
+from scalewise.price import mixed_kinds
 from scalewise.software import choose_stack
 from scalewise.step.estimate import CHOSEN_FIT
 from scalewise.terms import TERMS
@@ -109,7 +110,7 @@ def scale(
     for start in range(0, len(tasks), len(ordered)):
         curves.append(_curve(tasks[start], answers[start : start + len(ordered)]))
     warnings = dict.fromkeys(each for a in answers if a is not None for each in a.warnings)
-    warnings |= dict.fromkeys(_part_filled(machines, ordered))
+    warnings |= dict.fromkeys([*_part_filled(machines, ordered), *_price_kinds(machines)])
     return Curves(
         rules=tuple(rules),
         sizes=ordered,
@@ -244,6 +245,12 @@ def _part_filled(machines: Iterable[Cluster], sizes: Sequence[int]) -> Iterable[
                 f"{machine.name}: {', '.join(f'{size:,}' for size in odd)} GPUs are no "
                 f"multiple of its scale-up domain of {domain}: the last domain is filled in part"
             )
+
+
+def _price_kinds(machines: Iterable[Cluster]) -> Iterable[str]:
+    """Yield a warning where costs of clusters have prices of different kinds."""
+    if found := mixed_kinds((each.name, each.price) for each in machines if each.price is not None):
+        yield f"different kinds of price: {found}; their costs are not comparable"
 
 
 __all__ = ["BY", "Run", "scale"]

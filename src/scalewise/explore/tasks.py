@@ -186,6 +186,10 @@ def point_of(
         evaluated: How many strategies were tried to find this one.
     """
     gather, latency = parts or (None, None)
+    days_low, days_high = e.days_interval or (None, None)
+    run, statistical = e.goodput, e.statistical
+    fraction = None if statistical is None else statistical.fraction
+    rate, each = e.tokens_per_second, e.tokens_per_second_per_accelerator
     return Point(
         accelerators=e.cluster.accelerators,
         strategy=str(e.strategy),
@@ -208,6 +212,19 @@ def point_of(
         tokens_per_joule=e.tokens_per_joule,
         usd_per_million_tokens=e.usd_per_million_tokens,
         days=e.days,
+        days_low=days_low,
+        days_high=days_high,
+        run_usd=e.run_usd,
+        run_joules=e.run_joules,
+        goodput=None if run is None else run.fraction,
+        goodput_low=None if run is None else run.low,
+        goodput_high=None if run is None else run.high,
+        checkpoint_interval=None if run is None else run.interval,
+        statistical_efficiency=fraction,
+        statistical_low=None if statistical is None else statistical.low,
+        statistical_high=None if statistical is None else statistical.high,
+        effective_tokens_per_second=None if fraction is None else fraction * rate,
+        effective_tokens_per_second_per_accelerator=None if fraction is None else fraction * each,
         all_gather_seconds=gather,
         all_gather_latency=latency,
         evaluated=evaluated,

@@ -39,3 +39,19 @@ def dollars(usd_per_hour: Num, accelerators: Num, seconds: Num) -> Num:
     10.0
     """
     return usd_per_hour * accelerators * seconds / SECONDS_PER_HOUR
+
+
+def break_even_price(usd_per_hour: Num, *, rate: Num, other: Num) -> Num:
+    """Return the price below which a GPU trains a token for less than another one does.
+
+        usd_per_hour * rate / other
+
+    Args:
+        usd_per_hour: Price of the other one for an hour.
+        rate: Tokens per second of the one without a price.
+        other: Tokens per second of the other one.
+
+    >>> break_even_price(2.5, rate=2200.0, other=1000.0)
+    5.5
+    """
+    return usd_per_hour * rate / other

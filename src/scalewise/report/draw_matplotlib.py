@@ -52,6 +52,7 @@ _SYMBOLS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 _SETTINGS = {
     "svg.fonttype": "path", "svg.hashsalt": "scalewise", "font.size": 9,
+    "text.parse_math": False,  # "$1.4M to $2.1M" is text
     "axes.edgecolor": "#888888", "axes.labelcolor": INK, "text.color": INK,
     "xtick.color": INK, "ytick.color": INK, "axes.spines.top": False, "axes.spines.right": False,
 }  # fmt: skip

@@ -8,11 +8,10 @@ needed_lines(curves, days=30.0, fit=0.9)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from scalewise.explore.needed import Needed, smallest
 from scalewise.explore.points import Curves, Point
 from scalewise.report import scale_words as words
+from scalewise.report.goodput_words import of_point
 from scalewise.report.words import chance
 from scalewise.units import GIB, format_count, format_dollars, grouped
 
@@ -68,8 +67,10 @@ def _line(found: Needed, curves: Curves, days: float | None, fit: float) -> str:
     parts = [point.strategy]
     if point.days is not None:
         parts.append(f"{grouped(point.days)} days {_days_interval(point)}")
-        if point.usd_per_million_tokens is not None and tokens is not None:
-            parts.append(format_dollars(point.usd_per_million_tokens * tokens / 1e6))
+        if point.run_usd is not None:
+            parts.append(format_dollars(point.run_usd))
+        if goodput := of_point(point):
+            parts.append(goodput)
     parts.append(f"{point.memory_bytes / GIB:.1f} GiB")
     if point.fit is not None:
         parts.append(f"{chance(point.fit)} chance to fit")
@@ -91,7 +92,5 @@ def _none(found: Needed, curves: Curves, days: float | None, fit: float) -> str:
 
 
 def _days_interval(point: Point) -> str:
-    """Print the 80% interval of the days: that of throughput, upside down."""
-    days, rate = point.days or 0.0, point.tokens_per_second_per_accelerator
-    ends: Sequence[float] = (days * rate / point.high, days * rate / point.low)
-    return f"[{grouped(ends[0])}-{grouped(ends[1])}]"
+    """Print the 80% interval of the days."""
+    return f"[{grouped(point.days_low or 0.0)}-{grouped(point.days_high or 0.0)}]"

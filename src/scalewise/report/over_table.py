@@ -18,6 +18,7 @@ from scalewise.explore.axis import THROUGHPUT, Cell, Series, Sweep
 from scalewise.explore.points import KNEE, Point
 from scalewise.report import over_words as words
 from scalewise.report import terminal
+from scalewise.report.goodput_words import goodput_percents
 from scalewise.report.terminal import (
     INDENT,
     default_lines,
@@ -44,8 +45,8 @@ MAX_ALIKE = 2
 """Sentences of one kind."""
 
 SPARE = (
-    "run $", "tok/J", "exposed %", "$/M tok", "MFU %", "strategy", "[low-high]", "days",
-    "GiB", "per doubling %",
+    "goodput %", "run $", "tok/J", "exposed %", "$/M tok", "MFU %", "strategy", "[low-high]",
+    "days", "GiB", "per doubling %",
 )  # fmt: skip
 """Columns that a narrow terminal does without, first to last."""
 
@@ -160,7 +161,8 @@ def _print_curve(
         "tok/J": _numbers(points, "tokens_per_joule"),
         "$/M tok": _numbers(points, "usd_per_million_tokens"),
         "days": _numbers(points, "days"),
-        "run $": [_run_cost(p, sweep) for p in points],
+        "run $": [_run_cost(p) for p in points],
+        "goodput %": goodput_percents(points),
     }  # fmt: skip
     lines = list(zip(*columns.values(), strict=True))
     terminal.table(console, list(columns), lines, spare=SPARE, left=1)
@@ -246,9 +248,8 @@ def _percents(values: Sequence[float | None]) -> list[str]:
     return ["-" if value is None else f"{100 * value:.1f}" for value in values]
 
 
-def _run_cost(point: Point | None, sweep: Sweep) -> str:
+def _run_cost(point: Point | None) -> str:
     """Print the cost of the token budget; empty without a budget or a price."""
-    price = None if point is None else point.usd_per_million_tokens
-    if point is None or price is None or point.days is None or sweep.tokens is None:
+    if point is None or point.run_usd is None:
         return ""
-    return format_dollars(price * sweep.tokens / 1e6)
+    return format_dollars(point.run_usd)

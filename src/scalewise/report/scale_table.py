@@ -18,6 +18,7 @@ from scalewise.explore.points import KNEE, Curve, Curves, Point
 from scalewise.ranges import ratio_range
 from scalewise.report import scale_words as words
 from scalewise.report import terminal
+from scalewise.report.goodput_words import goodput_percents
 from scalewise.report.needed_words import needed_lines
 from scalewise.report.terminal import (
     INDENT,
@@ -57,10 +58,12 @@ SPARE = (
     "efficiency %",
     "marginal %",
     "run $",
+    "goodput %",
 )
 """Columns of the largest size that a narrow terminal does without, first to last."""
 SPARE_SIZES = (
-    "days", "loss %", "GiB", "$/M tok", "tok/J", "W", "efficiency %", "exposed %", "tok/s", "mb",
+    "goodput %", "days", "loss %", "GiB", "$/M tok", "tok/J", "W", "efficiency %", "exposed %",
+    "tok/s", "mb",
 )  # fmt: skip
 """The same for the table of every size."""
 
@@ -132,7 +135,12 @@ def print_curves(
 def _paragraphs(curves: Curves, notes: Sequence[str]) -> list[tuple[str, str]]:
     """Return what follows the tables as (label, text), a few of each label."""
     most = MAX_ALIKE if len(curves.groups()) == 1 else 1
-    found = [("Crossovers", words.crossover_line(curves)), ("Cause", words.cause_line(curves))]
+    found = [
+        ("Crossovers", words.crossover_line(curves)),
+        ("Cause", words.cause_line(curves)),
+        ("Goodput", words.goodput_line(curves)),
+        ("Statistical efficiency", words.statistical_line(curves)),
+    ]
     for label, texts in (
         ("Strategies", words.best_sentences(curves)),
         ("Cannot run", words.missing_sentences(curves)),
@@ -147,6 +155,7 @@ def _paragraphs(curves: Curves, notes: Sequence[str]) -> list[tuple[str, str]]:
 def _footnote(curves: Curves, order: Sequence[Curve]) -> str:
     """Return how to read efficiency and marginal efficiency."""
     word = words.words_of(curves)
+    effective = any(curve.feasible[0].statistical_efficiency is not None for curve in order)
     firsts = {curve.feasible[0].accelerators for curve in order}
     first = f"{firsts.pop():,} {word}s" if len(firsts) == 1 else "the first size"
     steps = {(curve.feasible[-1].previous, curve.feasible[-1].accelerators) for curve in order}
@@ -154,7 +163,7 @@ def _footnote(curves: Curves, order: Sequence[Curve]) -> str:
     step = "doubling" if doubled else "step"
     return (
         f"efficiency: tok/s/{word} relative to {first}; marginal: the same for {word}s added in "
-        f"the last {step}"
+        f"the last {step}" + (", in effective tokens" if effective else "")
     )
 
 
@@ -185,10 +194,12 @@ def _print_last(curves: Curves, order: Sequence[Curve], console: Console) -> Non
             _percent(words.returned(curve, point)) if more else ""
             for curve, point, more in zip(order, points, grown, strict=True)
         ],
+        "statistical %": _statistical(points),
         "tok/J": _column([point.tokens_per_joule for point in points]),
         "$/M tok": _column([point.usd_per_million_tokens for point in points]),
         "days": _column([point.days for point in points]),
-        "run $": [_run_cost(point, curves) for point in points],
+        "run $": [_run_cost(point) for point in points],
+        "goodput %": goodput_percents(points),
     }
     _table(console, columns, spare=SPARE)
 
@@ -199,10 +210,17 @@ def _efficiency_interval(curve: Curve, point: Point) -> str:
     return f"[{100 * low:.0f}-{100 * high:.0f}]"
 
 
-def _run_cost(point: Point, curves: Curves) -> str:
+def _statistical(points: Sequence[Point]) -> list[str]:
+    """Print statistical efficiency; nothing where it is not asked for."""
+    return [
+        "" if p.statistical_efficiency is None else _percent(p.statistical_efficiency)
+        for p in points
+    ]
+
+
+def _run_cost(point: Point) -> str:
     """Print the cost of the token budget; empty without a budget or a price."""
-    tokens, price = curves.rules[0].tokens, point.usd_per_million_tokens
-    return "" if tokens is None or price is None else format_dollars(price * tokens / 1e6)
+    return "" if point.run_usd is None else format_dollars(point.run_usd)
 
 
 def _print_rates(curves: Curves, order: Sequence[Curve], console: Console) -> None:
@@ -260,12 +278,14 @@ def _print_sizes(curves: Curves, console: Console) -> None:
             "marginal %": [
                 _percent(words.returned(c, p) if p.feasible else None) for c, p in points
             ],
+            "statistical %": _statistical([p for _, p in points]),
             "loss %": [_percent(p.cause.loss if p.cause else None) for _, p in points],
             "GiB": numbers("memory_bytes", 1.0 / GIB),
             "W": numbers("watts_per_accelerator"),
             "tok/J": numbers("tokens_per_joule"),
             "$/M tok": numbers("usd_per_million_tokens"),
             "days": numbers("days"),
+            "goodput %": goodput_percents([p if p.feasible else None for _, p in points]),
         }
         _table(console, columns, spare=SPARE_SIZES)
 

@@ -16,8 +16,18 @@ from itertools import groupby
 
 from scalewise._version import __version__
 from scalewise.explore.causes import Cause
-from scalewise.explore.points import KNEE, Crossover, Curve, Curves, Group, Point, knee
+from scalewise.explore.points import (
+    KNEE,
+    Crossover,
+    Curve,
+    Curves,
+    Group,
+    Point,
+    knee,
+    marginal_efficiency,
+)
 from scalewise.ranges import TIE_CHANCE, ratio_range, tie_width
+from scalewise.report.goodput_words import of_point
 from scalewise.report.words import chance, device_word, gain_interval, interval
 from scalewise.units import format_count, format_percent, grouped
 
@@ -186,9 +196,7 @@ def knee_sentences(curves: Curves, share: float = KNEE) -> list[str]:
 
 def returned(curve: Curve, point: Point) -> float | None:
     """Return the marginal efficiency of a point: what added GPUs bring relative to the first."""
-    if point.marginal_tokens_per_second is None:
-        return None
-    return point.marginal_tokens_per_second / curve.feasible[0].tokens_per_second_per_accelerator
+    return marginal_efficiency(curve.feasible[0], point)
 
 
 def crossover_sentences(curves: Curves) -> list[str]:
@@ -261,6 +269,43 @@ def cause_line(curves: Curves) -> str:
     short = len(shared) == 1
     phrases = _first(cause_sentences(curves, short=short), curves)
     return (f"{shared.pop()}. " if short else "") + "; ".join(phrases)
+
+
+def statistical_line(curves: Curves) -> str:
+    """Return the statistical efficiency of the best curve at its ends; empty where it is off."""
+    order = ranked(curves)
+    if not order or order[0].feasible[-1].statistical_efficiency is None:
+        return ""
+    of_best, word = order[0].feasible, words_of(curves)
+    lines = []
+    for point in of_best if len(of_best) < 2 else (of_best[0], of_best[-1]):
+        middle, low, high = (
+            100.0 * (value or 0.0)
+            for value in (
+                point.statistical_efficiency,
+                point.statistical_low,
+                point.statistical_high,
+            )
+        )
+        batch = format_count(float(point.global_batch * order[0].seq_len))
+        lines.append(
+            f"{middle:.0f}% [{low:.0f}-{high:.0f} by law] at {batch} tokens per step on "
+            f"{point.accelerators:,} {word}s"
+        )
+    return "; ".join(lines)
+
+
+def goodput_line(curves: Curves) -> str:
+    """Return the goodput of the best curve at its ends; empty where nothing was asked of runs."""
+    order = ranked(curves)
+    if not order or order[0].feasible[-1].goodput is None:
+        return ""
+    of_best, word = order[0].feasible, words_of(curves)
+    points = of_best if len(of_best) < 2 else (of_best[0], of_best[-1])
+    return "; ".join(
+        f"{of_point(point).removeprefix('goodput ')} on {point.accelerators:,} {word}s"
+        for point in points
+    )
 
 
 def _losses(curve: Curve) -> list[list[tuple[Point, Cause]]]:

@@ -21,6 +21,7 @@ from scalewise.report.words import (
     model_words,
     precision_of,
     rate_words,
+    run_words,
 )
 from scalewise.sharding import variant_words
 from scalewise.step.estimate import STATED_FIT
@@ -84,6 +85,8 @@ def print_search(
         put(console, "Interrupted: best so far", style="yellow")
     put(console, headline(found), hang=6, style="bold" if best else "bold red")
     if best is not None:
+        if run := run_words(best):
+            say(console, "Run" if best.days is not None else "Goodput", run)
         ties = tie_words(found)
         if ties:
             put(console, ties)

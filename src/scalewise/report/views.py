@@ -145,6 +145,32 @@ def _sweep(sweep: Any) -> View:
     )
 
 
+def _plan(found: Any) -> View:
+    from scalewise.report import plan_files as files
+    from scalewise.report.plan_figure import plan_figure
+    from scalewise.report.plan_words import answer_lines
+
+    return View(
+        line=lambda: " ".join(answer_lines(found)),
+        rows=lambda: files.plan_rows(found),
+        columns=files.COLUMNS,
+        figure=lambda: plan_figure(found),
+    )
+
+
+def _queue(found: Any) -> View:
+    from scalewise.report import queue_files as files
+    from scalewise.report.queue_figure import queue_figure
+    from scalewise.report.queue_words import lead
+
+    return View(
+        line=lambda: lead(found),
+        rows=lambda: files.queue_rows(found),
+        columns=files.COLUMNS,
+        figure=lambda: queue_figure(found),
+    )
+
+
 def _sensitivities(found: Any) -> View:
     from scalewise.report import sensitivity_figure as files
     from scalewise.report.sensitivity_table import lead
@@ -222,6 +248,8 @@ _VIEWS: dict[str, Callable[[Any], View]] = {
     "Diagnosis": _diagnosis,
     "Estimate": _estimate,
     "Estimates": _estimates,
+    "Plan": _plan,
+    "Queue": _queue,
     "Search": _search,
     "Sensitivities": _sensitivities,
     "Sweep": _sweep,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from scalewise.ranges import level_range, plus_minus, without_own_runs
+from scalewise.report.goodput_words import days_words, detail_words, fraction_words
 from scalewise.step.estimate import STATED_FIT
 from scalewise.terms import TERMS
 from scalewise.units import (
@@ -213,7 +214,7 @@ def verdict(e: Estimate) -> str | None:
 
 
 def headline(e: Estimate) -> list[Fact]:
-    """Return the answer: throughput, step, MFU, communication, memory, power, cost, whole run."""
+    """Return the answer: throughput, step, MFU, communication, memory, power, cost, run."""
     work = e.workload
     word = device_word(e.cluster.accelerator.kind)
     hfu = f"; HFU {format_percent(e.hfu)}" if e.hfu > e.mfu else ""
@@ -240,7 +241,7 @@ def headline(e: Estimate) -> list[Fact]:
         ),
         *_host_memory(e),
     ]
-    return [*facts, _power(e, word), _cost(e, word), *_whole_run(e)]
+    return [*facts, _power(e, word), _cost(e, word), *_statistical(e), *_whole_run(e)]
 
 
 def _documents(e: Estimate) -> str:
@@ -328,20 +329,49 @@ def _cost(e: Estimate, word: str) -> Fact:
     return Fact(
         "cost",
         f"{format_dollars(e.usd_per_million_tokens)}/M tokens",
-        f"{format_dollars(e.usd_per_hour)}/h at {format_dollars(each)}/{word}-h",
+        f"{format_dollars(e.usd_per_hour)}/h at {format_dollars(each)}/{word}-h{_kind(e)}",
     )
 
 
-def _whole_run(e: Estimate) -> list[Fact]:
-    """Return time, cost and energy of the token budget; empty without one."""
-    if e.days is None or e.workload.tokens is None:
+def _kind(e: Estimate) -> str:
+    """Return what the price is: " (market 2026-05)"."""
+    price = e.cluster.price
+    return "" if price is None else f" ({price.words})"
+
+
+def _statistical(e: Estimate) -> list[Fact]:
+    """Return the critical batch, and the statistical efficiency at the batch; empty where off."""
+    found = e.statistical
+    if found is None:
         return []
-    parts = [f"{format_count(e.workload.tokens)} tokens without failures"]
-    if e.usd_per_hour is not None:
-        parts.append(format_dollars(e.usd_per_hour * e.days * 24.0))
-    if e.joules_per_token is not None:
-        parts.append(format_energy(e.joules_per_token * e.workload.tokens))
-    return [Fact("whole run", f"{grouped(e.days)} days", ", ".join(parts))]
+    sizes = sorted(found.batches.values())
+    several = len(sizes) > 1
+    batch = f"{format_count(sizes[0])}" + (f" to {format_count(sizes[-1])}" if several else "")
+    share = format_percent(found.fraction, decimals=0)
+    ends = f" [{100.0 * found.low:.0f}-{100.0 * found.high:.0f} by law]" if several else ""
+    detail = f"statistical efficiency {share}{ends} at {format_count(e.workload.tokens_per_step)}"
+    return [Fact("critical batch", f"{batch} tokens", detail)]
+
+
+def run_words(e: Estimate) -> str:
+    """Return time, cost, energy and goodput of the run in one line; empty without either."""
+    parts = [f"{fact.value}, {fact.detail}" for fact in _whole_run(e)]
+    return ", goodput ".join(parts) if e.days is not None else "".join(parts)
+
+
+def _whole_run(e: Estimate) -> list[Fact]:
+    """Return time, cost and energy of the token budget, then goodput; empty without either."""
+    facts, g = list[Fact](), e.goodput
+    if e.days is not None and e.workload.tokens is not None:
+        parts = [f"{format_count(e.workload.tokens)} tokens{'' if g else ' without failures'}"]
+        if e.run_usd is not None:
+            parts.append(format_dollars(e.run_usd))
+        if e.run_joules is not None:
+            parts.append(format_energy(e.run_joules))
+        facts.append(Fact("whole run", days_words(e.days, e.days_interval), ", ".join(parts)))
+    if g is not None:
+        facts.append(Fact("goodput", fraction_words(g.fraction, g.low, g.high), detail_words(g)))
+    return facts
 
 
 def provenance_line(e: Estimate) -> str:

@@ -32,6 +32,7 @@ from scalewise.step import (
     tensor_parallel,
     tuning,
 )
+from scalewise.step.derive_goodput import derive_run
 from scalewise.step.derive_memory import derive_memory
 from scalewise.step.hardware import clock
 from scalewise.step.sequences import useful_span
@@ -52,7 +53,7 @@ def explain(e: Estimate) -> list[Derivation]:
     found = [_parameters(e), _flops(e), _rate(e, o)]
     found += [TERM_DERIVATIONS[key](o) for key, seconds in e.terms.items() if seconds]
     found += [_step(e), _throughput(e), _mfu(e), *derive_memory(o), *_power(e), *_cost(e)]
-    return found
+    return [*found, *derive_run(e)]
 
 
 def _overhead(o: Origin) -> Derivation:

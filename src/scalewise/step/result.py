@@ -19,7 +19,8 @@ import numpy as np
 from scalewise.host import host_of
 from scalewise.offload import offloads_of
 from scalewise.precision import RECIPES
-from scalewise.ranges import Basis, knowledge_of, level_range, mixture_range
+from scalewise.ranges import Basis, knowledge_of, level_range, mixture_range, run_range
+from scalewise.reliability import parse_reliability
 from scalewise.results import Result
 from scalewise.step.feasibility import REASONS
 from scalewise.strategies import decode
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from scalewise.model import Convention, Model
     from scalewise.stack import Stack
     from scalewise.step.estimate import Estimates
+    from scalewise.step.goodput import Goodput
     from scalewise.step.origin import Origin
+    from scalewise.step.statistical_efficiency import StatisticalEfficiency
     from scalewise.strategy import Strategy
     from scalewise.workload import Workload
 
@@ -192,12 +195,59 @@ class Estimate(Result):
         """Exposed communication and contention, fraction of the step."""
         return self.exposed_fraction + self.contention_share
 
+    @cached_property
+    def goodput(self) -> Goodput | None:
+        """Fraction of wall time that trains; None without a token budget, and where it is off."""
+        if self.workload.tokens is None and self.workload.goodput is None:
+            return None
+        from scalewise.step.goodput import goodput
+
+        reliability = parse_reliability(self.workload.goodput)
+        return None if reliability is None else goodput(self, reliability)
+
+    @cached_property
+    def statistical(self) -> StatisticalEfficiency | None:
+        """Statistical efficiency of its batch; None where it is not asked for."""
+        from scalewise.step.statistical_efficiency import statistical_efficiency
+
+        return statistical_efficiency(self)
+
     @property
     def days(self) -> float | None:
-        """Days to train the workload's token budget, without failures; None without a budget."""
+        """Days of wall time for the workload's token budget, by goodput; None without a budget."""
         if self.workload.tokens is None:
             return None
-        return self.workload.tokens / self.tokens_per_second / 86400.0
+        days = self.workload.tokens / self.tokens_per_second / 86400.0
+        return days if self.goodput is None else days / self.goodput.fraction
+
+    @property
+    def days_interval(self) -> tuple[float, float] | None:
+        """80% interval of `days`: of throughput and goodput, taken as independent."""
+        if self.days is None:
+            return None
+        rate, g = self.tokens_per_second_per_accelerator, self.goodput
+        slow, fast = rate / self.high, rate / self.low
+        goods = (1.0, 1.0) if g is None else (g.fraction / g.high, g.fraction / g.low)
+        low, high = run_range((slow, fast), goods)
+        return self.days * low, self.days * high
+
+    @property
+    def run_usd(self) -> float | None:
+        """Dollars of the token budget, spare nodes included; None without budget or price."""
+        if self.days is None or self.usd_per_hour is None:
+            return None
+        factor = 1.0 if self.goodput is None else self.goodput.cost_factor
+        return self.usd_per_hour * self.days * 24.0 * factor
+
+    @property
+    def run_joules(self) -> float | None:
+        """Facility energy of the token budget, joules; None without budget or power.
+
+        Lost time counts at the power of the step, idle spare nodes do not.
+        """
+        if self.days is None or self.joules_per_token is None:
+            return None
+        return self.joules_per_token * self.tokens_per_second * self.days * 86400.0
 
     @property
     def padding(self) -> float:
@@ -244,7 +294,12 @@ class Estimate(Result):
         plain["communication_share"] = self.communication_share
         plain["waterfall"] = self.waterfall()
         plain["useful_fraction"] = self.workload.useful_fraction
+        plain["goodput"] = None if self.goodput is None else msgspec.to_builtins(self.goodput)
+        batch = self.statistical
+        plain["statistical_efficiency"] = None if batch is None else msgspec.to_builtins(batch)
         plain["days"] = self.days
+        plain["days_interval"] = None if self.days_interval is None else list(self.days_interval)
+        plain["run_usd"], plain["run_joules"] = self.run_usd, self.run_joules
         return plain
 
 
@@ -350,6 +405,16 @@ _KNOWN = {
 }
 
 
+def _price_words(cluster: Cluster) -> str:
+    """Kind, date, origin and source of a price."""
+    price = cluster.price
+    if price is None:
+        return "not known"
+    of = f", of {price.chip}" if price.chip else ""
+    where = f", {price.region}" if price.region else ""
+    return f"{price.words}{of}{where}" + (f": {price.source}" if price.source else "")
+
+
 def _provenance(many: Estimates) -> dict[str, str]:
     """Where each part's numbers came from, in words."""
     chip, stack, cluster = many.chip, many.stack, many.cluster
@@ -364,7 +429,7 @@ def _provenance(many: Estimates) -> dict[str, str]:
         + ("" if chip.calibrated else ", and of an uncalibrated chip")
         + ("" if many.model.moe is None else ", and of experts with the stack's usual software"),
         "power": "activity model between idle and cap",
-        "price": "catalog" if cluster.usd_per_hour is not None else "not known",
+        "price": _price_words(cluster),
     }
 
 

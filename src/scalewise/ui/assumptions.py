@@ -50,8 +50,8 @@ FABRIC_FIELDS = (
 
 
 NOT_MODELED = (
-    ("failures, restarts and checkpoints", "too fast",
-     "days and cost are those of a run that never stops"),
+    ("waiting for the cluster, and losses of many nodes at once", "too fast",
+     "goodput has failures of single nodes, restarts and checkpoints"),
     ("traffic of other jobs", "too fast",
      "oversubscription is modeled, congestion by other jobs is not"),
     ("data loading, evaluation and logging", "too fast", "they can stall a step"),
@@ -59,7 +59,7 @@ NOT_MODELED = (
      "offload moves all of a kind; ratios, delayed and speculative updates are not modeled"),
     ("kernels newer than the runs behind the stack", "too slow",
      "constants are those of the software that was measured"),
-    ("convergence", "either way", "the effect of the batch on the loss is not predicted"),
+    ("convergence", "either way", "the effect of the batch on the loss is off by default"),
     ("routing of tokens to experts", "too fast",
      "experts get equally many tokens unless imbalance or capacity says otherwise"),
 )  # fmt: skip
@@ -133,6 +133,8 @@ def _rows(e: Estimate) -> Iterator[dict[str, Any]]:
         row = _row(e, "cluster", cluster, name, CLUSTER_UNITS.get(name), source, on_cluster)
         if name == "usd_per_hour" and row is not None:
             row["range"] = _prices(chip)
+            if (price := cluster.price) is not None and price.source:
+                row["source"] = f"{price.words}: {_plain(price.source)}"
         if row is not None:
             yield row
     precision = e.strategy.precision or e.workload.precision

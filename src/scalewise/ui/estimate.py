@@ -21,6 +21,7 @@ from scalewise.errors import InputError
 from scalewise.explore.fixes import fixes
 from scalewise.explore.usual import usual
 from scalewise.report.explain import shown
+from scalewise.report.goodput_words import goodput_words
 from scalewise.report.suggestions import WORTH_SAYING, neighbors
 from scalewise.report.words import convention_words
 from scalewise.step.estimate import CHOSEN_FIT, estimate
@@ -69,8 +70,8 @@ def estimate_answer(question: Question) -> dict[str, Any]:
 def headline(e: Estimate) -> dict[str, Any]:
     """The few numbers of the first line, each as (value, low, high); None where not known.
 
-    The interval is that of throughput: time, energy and money of the whole run follow from it, at
-    the predicted power and the given rent.
+    The interval is that of throughput, and of goodput too for the whole run: time, energy and money
+    follow from it, at the predicted power and the given rent.
     """
     rate = e.tokens_per_second_per_accelerator
     slow, fast = rate / e.low, rate / e.high
@@ -79,15 +80,23 @@ def headline(e: Estimate) -> dict[str, Any]:
     def timed(value: float | None) -> list[float] | None:
         return None if value is None else [value, value * fast, value * slow]
 
+    g, days, ends = e.goodput, e.days, e.days_interval
+
+    def whole(value: float | None) -> list[float] | None:
+        if value is None or days is None or ends is None:
+            return None
+        return [value, value * ends[0] / days, value * ends[1] / days]
+
     cost = e.usd_per_million_tokens
     joules = e.joules_per_token
     return {
         "feasible": e.feasible,
         "infeasible": e.infeasible,
         "step_seconds": timed(e.step_seconds),
-        "days": timed(e.days),
-        "usd": timed(None if cost is None or tokens is None else cost * tokens / 1e6),
-        "joules": timed(None if joules is None or tokens is None else joules * tokens),
+        "days": whole(e.days),
+        "usd": whole(e.run_usd),
+        "joules": whole(e.run_joules),
+        "goodput": None if g is None else goodput_words(g.fraction, g.low, g.high, g.interval),
         "tokens_per_second": [e.tokens_per_second, e.tokens_per_second / slow,
                               e.tokens_per_second / fast],
         "rate": [rate, e.low, e.high],
@@ -102,6 +111,7 @@ def headline(e: Estimate) -> dict[str, Any]:
         if e.facility_watts_per_accelerator is None
         else e.facility_watts_per_accelerator * e.cluster.accelerators,
         "usd_per_hour": e.usd_per_hour,
+        "price": None if e.cluster.price is None else e.cluster.price.words,
         "memory_bytes": [e.memory_bytes, e.memory_low, e.memory_high],
         "memory_capacity": e.memory_capacity,
         "host_memory_bytes": e.host_memory_bytes,
@@ -189,18 +199,16 @@ def step_suggestions(answered: Answered) -> dict[str, Any]:
 
 
 def _suggestion(e: Estimate, other: Estimate, why: str, gain: float) -> dict[str, Any]:
-    tokens = e.workload.tokens
-
-    def saved(new: float | None, old: float | None, per: float) -> float | None:
-        return None if new is None or old is None or tokens is None else (old - new) * tokens / per
+    def saved(new: float | None, old: float | None) -> float | None:
+        return None if new is None or old is None else old - new
 
     return {
         "strategy": str(other.strategy),
         "why": why,
         "gain": gain,
         "seconds": e.step_seconds - other.step_seconds,
-        "usd": saved(other.usd_per_million_tokens, e.usd_per_million_tokens, 1e6),
-        "joules": saved(other.joules_per_token, e.joules_per_token, 1.0),
+        "usd": saved(other.run_usd, e.run_usd),
+        "joules": saved(other.run_joules, e.run_joules),
     }
 
 

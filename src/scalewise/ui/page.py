@@ -87,6 +87,8 @@ def sentence(answer: dict[str, Any]) -> str:
         parts.append(format_dollars(head["usd"][0]))
     if head["joules"] is not None:
         parts.append(format_energy(head["joules"][0]))
+    if head["goodput"] is not None:
+        parts.append(head["goodput"])
     waits = format_percent(head["exposed_fraction"])
     return f"{', '.join(parts)}; {waits} of the time waits on the network."
 

@@ -18,6 +18,7 @@ from scalewise.ask.question import Objective, Question, refused
 from scalewise.errors import InputError
 from scalewise.fields import field_docs
 from scalewise.lengths import is_lengths_file
+from scalewise.reliability import file_of
 
 Word = Annotated[str, msgspec.Meta(min_length=1, max_length=80)]
 Strategy = Annotated[str, msgspec.Meta(min_length=1, max_length=120)]
@@ -142,8 +143,15 @@ def no_files(question: Question) -> None:
             f"lengths: {question.lengths[:40]!r} names a file",
             hint="for example 600, 100..2000 or lognormal:mean=600,sigma=0.8",
         )
+    if (named := file_of(question.goodput)) is not None:
+        raise InputError(
+            f"goodput: {named[:40]!r} names a file",
+            hint="for example rate=3.8e-3/node-day, or a name in $SCALEWISE_CATALOG",
+        )
     for text in question.sets:
         key, _, value = text.partition("=")
+        if key.strip() == "workload.goodput" and file_of(value) is not None:
+            raise InputError(f"sets: {text[:60]!r} names a file", hint="give a catalog name")
         loads = key.strip() in ("cluster.accelerator", "cluster.fabric", "workload.lengths")
         if _is_path(value) or (loads and "/" in value):
             raise InputError(f"sets: {text[:60]!r} names a file", hint="give a catalog name")

@@ -81,8 +81,6 @@ def search_answer(
 def _row(e: Estimate, found: Search) -> dict[str, Any]:
     best = found.best
     value = objective_of(e, found.by)
-    tokens = e.workload.tokens
-    cost, joules = e.usd_per_million_tokens, e.joules_per_token
     largest = max(e.exposed, key=lambda key: e.exposed[key])
     return {
         "strategy": str(e.strategy),
@@ -93,9 +91,9 @@ def _row(e: Estimate, found: Search) -> dict[str, Any]:
         "memory_capacity": e.memory_capacity,
         "fit": e.fit,
         "stack": e.stack.name,
-        "usd": None if cost is None or tokens is None else cost * tokens / 1e6,
-        "joules": None if joules is None or tokens is None else joules * tokens,
-        "joules_per_token": joules,
+        "usd": e.run_usd,
+        "joules": e.run_joules,
+        "joules_per_token": e.joules_per_token,
         "exposed_fraction": e.exposed_fraction,
         "exposed_most": GROUPS[largest],
         "gap": 0.0 if best is None else value / objective_of(best, found.by) - 1.0,

@@ -101,6 +101,7 @@ function headline(el, ctx) {
           "span",
           { class: "muted" },
           `${k.grouped(head.rate[0])} tok/s/GPU. Ranges are 80% prediction intervals. `,
+          head.goodput && `Whole run: ${head.goodput}.`,
         ),
       ),
     );
@@ -232,7 +233,9 @@ function power(el, answer) {
     [
       "Cost per million tokens",
       k.dollars(head.usd_per_million_tokens?.[0]),
-      head.usd_per_hour ? `${k.dollars(head.usd_per_hour)} per hour` : "price unknown",
+      head.usd_per_hour
+        ? `${k.dollars(head.usd_per_hour)} per hour (${head.price})`
+        : "price unknown",
     ],
     [
       "Energy per token, facility",

@@ -61,7 +61,7 @@ export async function explain(key) {
   }
 }
 
-const FUNCTIONS = new Set(["ceil", "log2", "max", "min", "sqrt"]);
+const FUNCTIONS = new Set(["ceil", "exp", "log2", "max", "min", "sqrt"]);
 const NAMES = /(?<![\w.])[A-Za-z_]\w*/g;
 const typeset = (formula) => formula.replaceAll(" * ", " \u00d7 ");
 

@@ -64,14 +64,11 @@ export const SCALE_METRICS = {
   returned: metric("marginal_return", { value: (p) => p.returned }),
 };
 
-// Cost and energy of the whole run, which the server gives per token.
+// Cost and energy of the whole run.
 export function addTotals(answer) {
   for (const curve of answer.curves)
     for (const p of curve.points) {
-      p.usd =
-        p.usd_per_million_tokens && answer.tokens
-          ? (p.usd_per_million_tokens * answer.tokens) / 1e6
-          : null;
-      p.joules = p.tokens_per_joule && answer.tokens ? answer.tokens / p.tokens_per_joule : null;
+      p.usd = p.run_usd;
+      p.joules = p.run_joules;
     }
 }

@@ -133,6 +133,14 @@ function idealTrace(metric, first, largest) {
   };
 }
 
+// Goodput at the point next in size, of which measured steps know nothing.
+function goodput(answer, size) {
+  const points = answer.curves.flatMap((curve) => curve.points);
+  const far = (p) => Math.abs(Math.log(p.accelerators / size));
+  const next = points.reduce((a, b) => (far(b) < far(a) ? b : a), points[0]);
+  return next?.goodput ?? 1;
+}
+
 // Measured runs of models of this size on this chip.
 function measuredTraces(answer, measured) {
   const [low, high] = [answer.sizes[0], answer.sizes.at(-1)];
@@ -140,7 +148,9 @@ function measuredTraces(answer, measured) {
     tokens_per_second: (m) => m.measured * m.accelerators,
     rate: (m) => m.measured,
     mfu: (m) => m.mfu,
-    days: (m) => answer.tokens && answer.tokens / (m.measured * m.accelerators) / 86400,
+    days: (m) =>
+      answer.tokens &&
+      answer.tokens / (m.measured * m.accelerators * goodput(answer, m.accelerators)) / 86400,
   }[state.v.metric];
   if (!value) return [];
   const ink = { color: c.color("ink"), width: 1.2 };

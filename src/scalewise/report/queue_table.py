@@ -1,0 +1,48 @@
+"""A queue of runs in a terminal: the answer, the calendar, other sizes of the cluster.
+
+print_queue(found, console)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scalewise.explore.queue import Queue
+from scalewise.report import queue_words as words
+from scalewise.report.plan_words import amount_range
+from scalewise.report.terminal import put, say, table
+from scalewise.report.words import INTERVAL, chance
+from scalewise.units import grouped, short_dollars
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+HEADS = ("run", "GPUs", "start", "end", "80% until", "days", "cost", "fit")
+
+
+def print_queue(found: Queue, console: Console) -> None:
+    """Print a queue."""
+    put(console, words.lead(found), hang=2, style="bold")
+    console.print()
+    rows: list[tuple[str, ...]] = []
+    for run in found.calendar.runs:
+        row = run.row
+        assert row.days is not None
+        rows.append(
+            (
+                f"{run.name}: {row.model}",
+                f"{row.accelerators:,}",
+                str(found.day(run.start.value)),
+                str(found.day(run.end.value)),
+                str(found.day(run.end.high)),
+                f"{grouped(row.days.value)} {amount_range(row.days)}",
+                "-" if row.usd is None else short_dollars(row.usd.value),
+                "" if row.fit is None else chance(row.fit),
+            )
+        )
+        rows.append((f"    {row.strategy}", *[""] * (len(HEADS) - 1)))
+    table(console, HEADS, rows, spare=("fit", "80% until"))
+    console.print()
+    say(console, "Other sizes", *words.other_lines(found))
+    say(console, "Note", *found.notes, style="yellow")
+    put(console, f"  {INTERVAL}", style="dim")
