@@ -131,9 +131,8 @@ def _cluster_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     A cluster that names a base has what its own file does not say from there, but for the name. The
     power of the network follows its rate, unless the file has both.
     """
-    own = dict(_read(path))
-    base = own.pop("base", None)
-    table = _table(path, Cluster, CLUSTER_UNITS, content=own)
+    base, fields = _cluster_fields(path, _version(path))
+    table = dict(fields)
     if base is None:
         return table
     below = find("clusters", _beside(path, base))
@@ -150,6 +149,14 @@ def _cluster_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     if "scale_out_bandwidth" in table:
         inherited.pop("network_watts", None)
     return inherited | table
+
+
+@lru_cache(maxsize=256)
+def _cluster_fields(path: Path, _version: int) -> tuple[Any, dict[str, Any]]:
+    """The base of a cluster file and its own fields, read once for all of its sizes."""
+    own = dict(_read(path))
+    base = own.pop("base", None)
+    return base, _table(path, Cluster, CLUSTER_UNITS, content=own)
 
 
 def _names_accelerator(name: str) -> bool:
