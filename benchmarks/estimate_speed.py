@@ -33,9 +33,15 @@ def one_estimate(model: str, cluster: str, count: int, strategy: str, batch: int
         sw.parse_strategy(strategy),
     )
 
+    return milliseconds(lambda: sw.estimate(*inputs))
+
+
+def milliseconds(run: Callable[[], object]) -> float:
+    """Return the CPU time of one call, ms."""
+
     def round_() -> None:
         for _ in range(CALLS):
-            sw.estimate(*inputs)
+            run()
 
     return fastest(round_) / CALLS * 1e3
 
@@ -91,8 +97,11 @@ def main() -> None:
     """Print every number beside its target."""
     fsdp = one_estimate("llama-2-7b", "dgx-h100", 2048, "fsdp2048-mb2", 4096)
     mixed = one_estimate("llama-3.1-405b", "dgx-h100", 8192, "zero1x64-tp8-pp16", 4096)
+    names = {"on": "dgx-h100", "gpus": 2048, "strategy": "fsdp2048-mb2"}
+    named = milliseconds(lambda: sw.estimate("llama-2-7b", **names))
     print(f"one estimate, fsdp              {fsdp:8.3f} CPU ms   (target < 0.6)")
     print(f"one estimate, zero1 x tp x pp   {mixed:8.3f} CPU ms   (target < 0.6)")
+    print(f"one estimate, fsdp, by name     {named:8.3f} CPU ms   (target < 0.6)")
     print(f"{MANY:,} strategies at once  {many_estimates():12,.0f} strategies/CPU s")
     print(f"scalewise --help                {command('--help'):8.3f} CPU s    (target < 0.1)")
     line = ("estimate", "llama-2-7b", "--on", "dgx-h100", "--gpus", "2048",

@@ -46,6 +46,7 @@ SLOW = (
     "simulation/test_simulation_simulate.py::test_any_step",
     "step/test_step_explain.py::test_every_derivation_of_2000",
     "step/test_step_explain.py::test_every_derivation_of_models",
+    "step/test_step_explain.py::test_every_derivation_of_variants",
     "study/test_study_run.py",
     "test_readme.py::test_command_runs",
 )

@@ -25,6 +25,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
 _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -103,28 +104,42 @@ def evaluate(formula: str, letters: Mapping[str, float]) -> float:
     6.0
     """
     try:
-        return float(_value(_parsed(formula), letters))
+        known = {name: float(value) for name, value in letters.items()}
+        return float(_function(formula)(known))
     except _WITHOUT_VALUE as error:
         raise ValueError(f"{formula!r} has no value: {error}") from error
 
 
-@lru_cache(maxsize=1024)
-def _parsed(formula: str) -> ast.expr:
-    return ast.parse(formula, "formula", mode="eval").body
+_Function: TypeAlias = Callable[[Mapping[str, float]], float]
+"""An expression as a function of its letters."""
 
 
-def _value(node: ast.expr, letters: Mapping[str, float]) -> float:
+@lru_cache(maxsize=4096)
+def _function(formula: str) -> _Function:
+    """Return an expression as a function: many derivations share a formula, which is read once."""
+    return _of(ast.parse(formula, "formula", mode="eval").body)
+
+
+def _of(node: ast.expr) -> _Function:
     """Walk an expression; every number in it is a float, so none grows without bound."""
+
+    def refuse(letters: Mapping[str, float]) -> float:
+        raise ValueError(f"{ast.unparse(node)!r} is no arithmetic of {sorted(letters)}")
+
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-            return float(number)
-        case ast.Name(id=name) if name in letters:
-            return float(letters[name])
-        case ast.UnaryOp(op=ast.USub(), operand=inner):
-            return -_value(inner, letters)
+            constant = float(number)
+            return lambda _: constant
+        case ast.Name(id=name):
+            return lambda letters: letters[name] if name in letters else refuse(letters)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = _of(operand)
+            return lambda letters: -inner(letters)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](_value(left, letters), _value(right, letters))
+            join, one, other = _BINARY[type(op)], _of(left), _of(right)
+            return lambda letters: join(one(letters), other(letters))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS:
-            return float(_CALLS[name](*(_value(each, letters) for each in args)))
+            call, of_args = _CALLS[name], [_of(each) for each in args]
+            return lambda letters: float(call(*[each(letters) for each in of_args]))
         case _:
-            raise ValueError(f"{ast.unparse(node)!r} is no arithmetic of {sorted(letters)}")
+            return refuse

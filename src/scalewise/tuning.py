@@ -219,6 +219,7 @@ def adapter_flops(model: Model, tuning: Tuning) -> float:
     return 2.0 * adapter_parameters(model, tuning)
 
 
+@lru_cache(maxsize=1024)
 def training_flops(
     model: Model,
     tuning: Tuning,

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+import msgspec
+
 from scalewise.ask.question import Question, question_from
 from scalewise.ask.resolve import Objects, inputs, resolve
 from scalewise.cluster import Cluster
@@ -46,6 +48,14 @@ if TYPE_CHECKING:
     from scalewise.trace.summary import TraceSummary
 
 
+_USUAL = {
+    each.name: each.default
+    for each in msgspec.structs.fields(Workload)
+    if each.name in Question.__struct_fields__ and each.name not in ("precision", "tokens")
+}
+"""Fields of a workload that are those of a question by the same name, unless they say nothing."""
+
+
 def _question(
     model: Model | str,
     on: Cluster | str,
@@ -55,13 +65,10 @@ def _question(
 ) -> tuple[Question, Objects]:
     """Sort names from objects."""
     if workload is not None:
-        # Fields of the same name, where they say something.
-        plain = Workload(seq_len=1, global_batch=1)
         more = {
             name: value
-            for name in Workload.__struct_fields__
-            if name in Question.__struct_fields__
-            and (value := getattr(workload, name)) != getattr(plain, name)
+            for name, usual in _USUAL.items()
+            if (value := getattr(workload, name)) != usual
         }
         twice = ({"seq", "batch", "precision", "tokens"} | more.keys()) & words.keys()
         if twice:

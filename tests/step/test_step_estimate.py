@@ -8,7 +8,7 @@ import pytest
 
 from scalewise.catalog import load_cluster
 from scalewise.errors import InputError
-from scalewise.model import load_model
+from scalewise.model import Model, load_model
 from scalewise.ranges import level_range
 from scalewise.stack import load_stack
 from scalewise.step.estimate import Estimates, estimate
@@ -124,6 +124,24 @@ def test_a_power_cap_lowers_clocks_and_watts():
     assert ratio == pytest.approx(0.615, rel=1e-9)
     assert slow.terms["memory_bound"] == fast.terms["memory_bound"]
     assert slow.watts_per_accelerator < 180.0
+
+
+def test_a_slowest_stage_with_few_flops_makes_no_gain_of_kernels():
+    # Two layers and their launches take longer than one layer and a head that computes more.
+    model = Model(
+        name="d", layers=3, hidden=4096, heads=8, head_dim=64, ffn=8192, vocab=128000, gated=False
+    )
+    workload = Workload(seq_len=512, global_batch=8, tuning="lora0")
+    strategy = parse_strategy("ddp1-pp2-mb1")
+    e = estimate(model, load_cluster("dgx-h100", 2), workload, strategy, stack="pytorch")
+    useful = sum(e.terms[name] for name in ("gemm", "attention", "head"))
+    assert useful / e.step_seconds < e.mfu
+    steps = e.waterfall()
+    assert steps["kernel efficiency"] == 0.0
+    losses = [value for name, value in steps.items() if name not in ("peak", "achieved")]
+    assert sum(losses) == pytest.approx(e.mfu - 1.0)
+    scale = (1.0 - e.mfu) / (1.0 - useful / e.step_seconds)
+    assert steps["kernel launches"] == pytest.approx(-scale * e.terms["host"] / e.step_seconds)
 
 
 def test_days_of_a_token_budget():

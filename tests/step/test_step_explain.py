@@ -45,7 +45,7 @@ def assert_close(derivation, expected, *, least=0.0):
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def words(formula):
     """Names in a formula, without those of functions."""
     tree = ast.walk(ast.parse(formula))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 
-from scalewise.catalog import find, knows, names
+from scalewise.catalog import name_of, names
 from scalewise.errors import InputError, did_you_mean
 
 SHORT = {"l": "llama", "g": "gpt", "q": "qwen", "m": "mistral"}
@@ -74,8 +74,8 @@ def find_name(kind: str, text: str, *, also: str | None = None, field: str | Non
         InputError: If nothing is like it.
     """
     for folder in (kind, also):
-        if folder is not None and knows(folder, text):
-            return find(folder, text).stem
+        if folder is not None and (name := name_of(folder, text)) is not None:
+            return name
     known: list[str] = names(kind) + (names(also) if also else [])
     scores = {name: score(text, name) for name in known}
     highest = max(scores.values())

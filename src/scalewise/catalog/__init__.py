@@ -42,6 +42,7 @@ _LOADED: dict[tuple[Path, int, type], Any] = {}
 
 PACKAGE = Path(__file__).parent
 """Folder of the shipped files."""
+_INSTALLED = f"{PACKAGE}{os.sep}"
 
 # Assumptions for unpublished numbers; each use is listed in `Cluster.assumptions`.
 # Host share of TDP: A100 237/400 (BLOOM: 256.6 MWh beside 1.083 M GPU-hours), H100 340/700 and
@@ -130,9 +131,8 @@ def _cluster_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     A cluster that names a base has what its own file does not say from there, but for the name. The
     power of the network follows its rate, unless the file has both.
     """
-    own = dict(_read(path))
-    base = own.pop("base", None)
-    table = _table(path, Cluster, CLUSTER_UNITS, content=own)
+    base, fields = _cluster_fields(path, _version(path))
+    table = dict(fields)
     if base is None:
         return table
     below = find("clusters", _beside(path, base))
@@ -149,6 +149,14 @@ def _cluster_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     if "scale_out_bandwidth" in table:
         inherited.pop("network_watts", None)
     return inherited | table
+
+
+@lru_cache(maxsize=256)
+def _cluster_fields(path: Path, _version: int) -> tuple[Any, dict[str, Any]]:
+    """The base of a cluster file and its own fields, read once for all of its sizes."""
+    own = dict(_read(path))
+    base = own.pop("base", None)
+    return base, _table(path, Cluster, CLUSTER_UNITS, content=own)
 
 
 def _names_accelerator(name: str) -> bool:
@@ -240,6 +248,12 @@ def knows(kind: str, name: str) -> bool:
     return _search(kind, name) is not None
 
 
+def name_of(kind: str, name: str) -> str | None:
+    """Return the name of a kind that a name or alias stands for; None where there is none."""
+    found = _search(kind, name)
+    return None if found is None else found.stem
+
+
 def find(kind: str, name: str) -> Path:
     """Find the file of a name.
 
@@ -317,9 +331,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _version(path: Path) -> int:
-    """Return the time of the last change of a file or folder; 0 if there is none."""
+    """Return the time of the last change of a file or folder; 0 if there is none.
+
+    Those of the package do not change while a process runs, so nobody asks the system for them.
+    """
+    if (name := os.fspath(path)).startswith(_INSTALLED):
+        return 0
     try:
-        return os.stat(path).st_mtime_ns  # noqa: PTH116 - half the cost of Path.stat, asked often
+        return os.stat(name).st_mtime_ns  # noqa: PTH116 - half the cost of Path.stat, asked often
     except OSError:
         return 0
 

@@ -89,7 +89,9 @@ class Estimates(Result):
 
     def precision_of(self, rows: int | Index) -> str:
         """Return the precision of GEMMs: that of the (first) strategy, or the workload's."""
-        codes = np.broadcast_to(self.strategies.precision, self.strategies.shape).ravel()[rows]
+        codes = self.strategies.precision
+        if codes.size > 1:
+            codes = np.broadcast_to(codes, self.strategies.shape).ravel()[rows]
         stated = decode("precision", float(np.ravel(codes)[0]))
         return str(stated or self.workload.precision)
 

@@ -301,6 +301,8 @@ def host_bytes(case: Case) -> Num:
     State s, the gradient and a 16-bit copy c of offloaded parameters of the worst rank, activations
     K of all its layers in flight, and g ranks of a host. Of states on NVMe one sub-group is there.
     """
+    if not some(case.split.offload):
+        return case.zeros
     from scalewise.step.memory import activation_bytes, stage_inputs, stage_sparse
     from scalewise.step.stage import (
         frozen_params_per_rank,
@@ -308,8 +310,6 @@ def host_bytes(case: Case) -> Num:
         max_params_per_rank,
     )
 
-    if not some(case.split.offload):
-        return case.zeros
     split = case.split
     local: Num = max_params_per_rank(case) / where(split.shards_optimizer, split.shards, 1.0)
     if case.has_experts:

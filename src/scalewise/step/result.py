@@ -259,7 +259,7 @@ class Estimate(Result):
         """From the chip's peak to the achieved rate: shares of peak, each loss named.
 
         Starts with "peak" (1.0), lists what every loss takes from it, ends with "achieved" (the
-        MFU); peak minus the losses is exactly achieved.
+        MFU); peak minus the losses is exactly achieved. Losses are those of the slowest stage.
         """
         step, terms = self.step_seconds, self.terms
         useful = sum(terms[term.key] for term in TERMS.values() if term.useful)
@@ -267,7 +267,14 @@ class Estimate(Result):
         if self.workload.lengths is not None:
             padding = self.padding
             losses = {"kernel efficiency": useful / step - self.mfu - padding, "padding": padding}
-        losses |= {t.label: terms[t.key] / step for t in TERMS.values() if not t.useful}
+        lost = {t.label: terms[t.key] / step for t in TERMS.values() if not t.useful}
+        more = -losses["kernel efficiency"]
+        if more > 0.0 and self.strategy.pp > 1 and self.convention == "causal":
+            # Other stages compute more than the slowest one: over all of them its waits count less.
+            kept = 1.0 - more / sum(lost.values())
+            losses["kernel efficiency"] = 0.0
+            lost = {label: kept * each for label, each in lost.items()}
+        losses |= lost
         return {"peak": 1.0, **{k: -v for k, v in losses.items()}, "achieved": self.mfu}
 
     def to_dict(self) -> dict[str, Any]:
