@@ -387,14 +387,15 @@ def validate(runs: str | Path | Iterable[Run] | None = None) -> Validation:
     """Compare predictions with measured runs.
 
     Args:
-        runs: Rows, or a CSV file of them; None for the published runs that are shipped.
+        runs: Rows, or a table or records of them; None for the published runs that are shipped.
 
     Raises:
         InputError: If the file cannot be read.
     """
+    from scalewise.diagnosis.table import read_user_runs
     from scalewise.evidence.runs import read_runs
     from scalewise.evidence.validate import validate as judge
 
     if runs is None or isinstance(runs, str | Path):
-        runs = read_runs() if runs is None else read_runs(Path(runs))
+        runs = read_runs() if runs is None else read_user_runs(str(runs))
     return judge(runs)

@@ -3,13 +3,15 @@
     scalewise diagnose llama-3-8b --on h100 --gpus 32 --strategy fsdp32-mb1 --measured "1,786 tok/s"
     scalewise diagnose llama-3-8b --on h100 --strategy fsdp-mb1 --measured 8=7000,32=1786
     scalewise diagnose ... --measured "31% MFU" --profile compute=0.62,exposed=0.30,idle=0.08
+    scalewise diagnose llama-3-8b --on h100 --gpus 32 --strategy fsdp32-mb1 --from train.log
+    scalewise diagnose train.log --on h100
 
 Exit code 0: answered; 2: wrong usage.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -23,15 +25,22 @@ from scalewise.cli.common import (
     write_bytes,
 )
 from scalewise.cli.estimate import CONVENTIONS
-from scalewise.cli.options import question_options
+from scalewise.cli.options import complete, question_options
 
 if TYPE_CHECKING:
-    from scalewise.ask.question import Question
     from scalewise.model import Convention
 
 
 @click.command(short_help="Rank the causes of a slow run by a measured number.")
-@question_options()
+@question_options(partial=True)
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    metavar="FILE",
+    help="Log of the run, export of its metrics (.csv, .jsonl; FILE:COLUMN=tok/s names a column), "
+    "or table of runs; 8=FILE for a run on 8 GPUs. Repeatable.",
+)
 @click.option(
     "--measured",
     multiple=True,
@@ -70,7 +79,8 @@ if TYPE_CHECKING:
     help="Output file: .json, .csv, .parquet, .html, .svg or .png.",
 )
 def diagnose(
-    question: Question,
+    words: dict[str, Any],
+    sources: tuple[str, ...],
     measured: tuple[str, ...],
     profile: str | None,
     nccl: str | None,
@@ -82,7 +92,7 @@ def diagnose(
 ) -> int:
     """Rank what may explain a measured throughput of MODEL, and name the test that decides.
 
-    The flags describe the run that was measured. Odds follow from the prediction, its interval and
+    MODEL may be a log of --from that states its model. The flags describe the run that was measured. Odds follow from the prediction, its interval and
     a list of causes; one measurement more, such as another size, a profile or nccl-tests, makes
     them sharper.
     """
@@ -90,19 +100,30 @@ def diagnose(
     check_library(ending)
     light_numpy()
     from scalewise.diagnosis.answer import diagnose as answer
+    from scalewise.diagnosis.answer import diagnose_runs
     from scalewise.diagnosis.evidence import Evidence, parse_node_rate, parse_profile
     from scalewise.diagnosis.measured import parse_measured
+    from scalewise.diagnosis.sources import from_sources, names_source
 
-    found = answer(
-        question,
-        parse_measured(measured),
-        evidence=Evidence(
-            profile=None if profile is None else parse_profile(profile),
-            node_rate=None if nccl is None else parse_node_rate(nccl),
-        ),
-        convention=cast("Convention", convention),
-        apart=software_differs,
+    if names_source(str(words.get("model", ""))):
+        sources = (str(words.pop("model")), *sources)
+    evidence = Evidence(
+        profile=None if profile is None else parse_profile(profile),
+        node_rate=None if nccl is None else parse_node_rate(nccl),
     )
+    counted = cast("Convention", convention)
+    if sources:
+        given = parse_measured(measured) if measured else ()
+        read = from_sources(sources, words, given, convention=counted)
+        found = diagnose_runs(
+            read.runs, read.asked, evidence=read.evidence(evidence), logs=read.logs, notes=read.notes,
+            apart=software_differs,
+        )  # fmt: skip
+    else:
+        found = answer(
+            complete(words), parse_measured(measured), evidence=evidence, convention=counted,
+            apart=software_differs,
+        )  # fmt: skip
     if output is not None and ending is not None:
         from scalewise.report.diagnose_figure import diagnose_file
 

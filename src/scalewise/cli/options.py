@@ -27,6 +27,7 @@ def question_options(
     leave: Sequence[str] = (),
     instead: Mapping[str, tuple[str, str]] | None = None,
     unplanned: Sequence[str] = (),
+    partial: bool = False,
 ) -> Callable[[Command], Command]:
     """Add MODEL and the flags of a question; the command gets them as one `question`.
 
@@ -34,6 +35,7 @@ def question_options(
         leave: Fields that the command has no use for.
         instead: Metavar and help of fields that mean more here, such as a list.
         unplanned: Fields that a plan file does not fill in, because they mean more here.
+        partial: Whether the command gets `words`, those that are given, and completes them itself.
     """
     fields = [field for name, field in question_fields().items() if name not in leave]
     changed = instead or {}
@@ -43,7 +45,10 @@ def question_options(
         def run(**given: Any) -> Any:
             words = {field.name: given.pop(field.name) for field in fields}
             planned = [field.name for field in fields if field.name not in unplanned]
-            return command(question=_question(words, given.pop("plan"), planned), **given)
+            found = _words(words, given.pop("plan"), planned)
+            if partial:
+                return command(words=found, **given)
+            return command(question=complete(found), **given)
 
         decorated: Command = click.option(
             "--plan", metavar="FILE", help="Plan file that fills in what is not given here."
@@ -72,8 +77,8 @@ def _option(field: Field, metavar: str, text: str) -> Callable[[Command], Comman
     )
 
 
-def _question(words: dict[str, Any], path: str | None, planned: Sequence[str]) -> Question:
-    """The question of the flags, over that of a plan file."""
+def _words(words: dict[str, Any], path: str | None, planned: Sequence[str]) -> dict[str, Any]:
+    """The words of the flags, over those of a plan file."""
     given = {name: value for name, value in words.items() if value not in (None, ())}
     for name, value in given.items():
         if isinstance(value, str) and not value.strip():
@@ -83,7 +88,16 @@ def _question(words: dict[str, Any], path: str | None, planned: Sequence[str]) -
         from scalewise.ask.state import read_plan
 
         plan = read_plan(path)
-        return question_from({name: getattr(plan, name) for name in planned} | given)
+        return {name: getattr(plan, name) for name in planned} | given
+    return given
+
+
+def complete(given: Mapping[str, Any]) -> Question:
+    """Return the question of some words.
+
+    Raises:
+        InputError: If the model or the cluster is missing, or a value cannot be.
+    """
     for name in ("model", "on"):
         if name not in given:
             flag = question_fields()[name].flag

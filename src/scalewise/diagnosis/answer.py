@@ -45,6 +45,7 @@ from scalewise.ranges import Z80
 if TYPE_CHECKING:
     from scalewise.ask.question import Question
     from scalewise.ask.resolve import Asked, Objects
+    from scalewise.diagnosis.logs import LogSummary
     from scalewise.diagnosis.measured import Measurement
     from scalewise.model import Convention
     from scalewise.numeric import Array
@@ -96,9 +97,10 @@ def infer(
         estimates, by_time=[run.by_time for run in runs], judged=len(runs), causes=causes
     )
     known = errors_of(estimates[: len(runs)], apart=apart)
+    own = [run.measurement.noise for run in runs]
     more = errors_of(estimates, apart=apart) if further else known
     level, noise, center = [*known.level, *more.level[len(runs) :]], more.noise.copy(), more.center
-    noise[: len(runs)] = known.noise
+    noise[: len(runs)] = np.hypot(known.noise, own)
     if errors is not None:
         level = [errors[0]] * len(estimates)
         noise, center = np.full(len(estimates), errors[1]), np.zeros(len(estimates))
@@ -146,8 +148,30 @@ def diagnose(
     Raises:
         InputError: If a word is not understood, or a run cannot be.
     """
-    known = evidence or Evidence()
     runs, asked = measured_runs(question, measurements, convention=convention, objects=objects)
+    return diagnose_runs(runs, asked, evidence=evidence, apart=apart)
+
+
+def diagnose_runs(
+    runs: Sequence[Run],
+    asked: Asked,
+    *,
+    evidence: Evidence | None = None,
+    logs: Sequence[LogSummary] = (),
+    notes: Sequence[str] = (),
+    apart: bool = False,
+) -> Diagnosis:
+    """Return what explains runs that have their estimates.
+
+    Args:
+        runs: Measured runs, the one that is asked about first.
+        asked: The question of that run.
+        evidence: A profile, or nccl-tests.
+        logs: What logs say besides the measured numbers.
+        notes: What else a reader should know.
+        apart: Whether every run has software of its own, so that they share no level.
+    """
+    known = evidence or Evidence()
     e = runs[0].estimate
     listed = candidates(
         e, [run.estimate for run in runs],
@@ -174,9 +198,10 @@ def diagnose(
         following=following,
         comparable=nearest_runs(e),
         faster=faster(runs[0]) if verdict == "fast" else (),
-        notes=(*asked.notes, *_unstated(asked), *_notes(runs)),
+        notes=(*notes, *asked.notes, *_unstated(asked), *_notes(runs)),
         changes=asked.changes,
         defaults=asked.defaults,
+        logs=tuple(logs),
     )
 
 

@@ -9,6 +9,7 @@ from scalewise.results import Result
 
 if TYPE_CHECKING:
     from scalewise.ask.defaults import Default
+    from scalewise.diagnosis.logs import LogSummary
     from scalewise.step.result import Estimate
 
 Verdict = Literal["normal", "slow", "fast"]
@@ -134,6 +135,8 @@ class Diagnosis(Result):
     notes: tuple[str, ...]
     changes: tuple[str, ...]
     defaults: tuple[Default, ...]
+    logs: tuple[LogSummary, ...] = ()
+    """What logs say besides the measured numbers: steps used, stalls, drift."""
 
     @property
     def loss(self) -> float:
@@ -167,6 +170,7 @@ class Diagnosis(Result):
             "next": [asdict(each) for each in self.following],
             "comparable": [asdict(each) for each in self.comparable],
             "faster": list(self.faster),
+            "logs": [each.to_dict() for each in self.logs],
             "notes": list(self.notes),
             "changes": list(self.changes),
             "defaults": [str(each) for each in self.defaults],

@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.evidence.runs import SHIPPED, Run
+from scalewise.model import Model
 from scalewise.reading import read_csv
 from scalewise.records.files import Record
 from scalewise.records.job import TrainJob, job_of
 from scalewise.records.metrics import CONVENTION, Summary, by_job, summarize
+from scalewise.strategy import Strategy
+from scalewise.workload import Workload
 from scalewise.writing import csv_text, write_atomically
 
 SOURCE = "measured"
@@ -39,7 +42,7 @@ def run_rows(records: Iterable[Record]) -> list[dict[str, str]]:
     for launches in by_job(records):
         job, first = job_of(launches[0].inputs), launches[0]
         cells = _inputs(job) | _machine(first, job) | _measured(summarize(launches), launches)
-        rows.append({name: _cell(value) for name, value in cells.items() if value is not None})
+        rows.append({name: cell(value) for name, value in cells.items() if value is not None})
     return rows
 
 
@@ -53,7 +56,7 @@ def write_csv(records: Iterable[Record], path: str | Path) -> None:
     write_atomically(path, csv_text(run_rows(records), columns()))
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value) if isinstance(value, float) else str(value)
@@ -71,8 +74,8 @@ def _machine(record: Record, job: TrainJob) -> dict[str, Any]:
     }
 
 
-def _inputs(job: TrainJob) -> dict[str, Any]:
-    m, s = job.model, job.strategy
+def noun_cells(m: Model, s: Strategy, workload: Workload) -> dict[str, Any]:
+    """Return the columns of a model, a strategy and a workload; None where there is nothing."""
     moe = m.moe
     return {
         "model": m.name,
@@ -93,10 +96,10 @@ def _inputs(job: TrainJob) -> dict[str, Any]:
         "moe_ffn_hidden": moe and moe.ffn,
         "shared_experts": moe and moe.shared_experts,
         "moe_layers": moe and moe.layers,
-        "seq_len": job.seq_len,
-        "global_batch": job.global_batch,
+        "seq_len": workload.seq_len,
+        "global_batch": workload.global_batch,
         "micro_batch": s.micro_batch,
-        "grad_accum": job.num_microbatches,
+        "grad_accum": workload.global_batch // (s.data_parallel * s.micro_batch) or None,
         "dp_replicate": s.dp_replicate,
         "dp_shard": s.dp_shard,
         # FSDP that keeps its parameters after forward is tabled as ZeRO-2 by others, with the
@@ -105,15 +108,25 @@ def _inputs(job: TrainJob) -> dict[str, Any]:
         "tp": s.tp,
         "sequence_parallel": s.sequence_parallel,
         "pp": s.pp,
-        "virtual_stages": job.chunks,
+        "virtual_stages": s.virtual_stages if s.pp > 1 else None,
         "pp_schedule": s.schedule if s.pp > 1 else None,
         "cp": s.cp,
         "ep": s.ep,
-        "precision": job.precision,
+        "precision": workload.precision,
         "recompute": s.recompute,
+        "notes": f"strategy {s}",
+    }
+
+
+def _inputs(job: TrainJob) -> dict[str, Any]:
+    workload = Workload(seq_len=job.seq_len, global_batch=job.global_batch, precision=job.precision)
+    routing = f", {job.routing} routing" if job.model.moe else ""
+    return noun_cells(job.model, job.strategy, workload) | {
+        "grad_accum": job.num_microbatches,
+        "virtual_stages": job.chunks,
         "compiled": job.compile,
         "attention_kernel": "sdpa",
-        "notes": f"strategy {s}" + (f", {job.routing} routing" if moe else ""),
+        "notes": f"strategy {job.strategy}{routing}",
     }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from scalewise.logs.progress_bar import WINDOW
 from scalewise.logs.run_log import RunLog, Stated, Steps
 from scalewise.numeric import Array
 
@@ -30,7 +31,7 @@ WHOLE = "the mean of the whole run, with start-up, evaluation and checkpoints"
 
 def of_bars(
     path: str,
-    windows: Sequence[tuple[int, int, int, float]],
+    windows: Sequence[tuple[int, int, int, float, int]],
     ends: Sequence[tuple[int, bytes]],
     head: str,
 ) -> RunLog | None:
@@ -38,7 +39,7 @@ def of_bars(
 
     Args:
         path: The log.
-        windows: Line, step, number of steps and seconds of each.
+        windows: Line, step, number of steps, seconds and events of each.
         ends: Last lines of the Trainer, with their numbers.
         head: Text that may hold a configuration.
     """
@@ -50,13 +51,13 @@ def of_bars(
     if not windows:
         return _of_numbers(path, framework, numbers, line)
     table = np.array(windows, dtype=float)
-    steps = _steps(table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+    steps = _steps(*table.T)
     notes = ["times are those of a progress bar in whole seconds, over windows of steps"]
     if not ends:
         notes.append("a step is what the progress bar of the script counts")
     return RunLog(
         path=path, framework=framework, steps=steps, stated=_batch(numbers, line), head=head,
-        window=True, notes=tuple(notes),
+        window=True, digits=0.5 / WINDOW, notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -99,11 +100,14 @@ def _batch(numbers: Mapping[str, float], line: int) -> dict[str, Stated]:
     return {"batch": Stated(value=str(max(1, round(samples / steps))), line=line)}
 
 
-def _steps(line: Array, step: Array, every: Array, seconds: Array) -> Steps:
+def _steps(
+    line: Array, step: Array, every: Array, seconds: Array, events: Array | float = 0.0
+) -> Steps:
     missing = np.full(len(line), np.nan)
     zero = np.zeros(len(line), dtype=np.int64)
     return Steps(
         line=line.astype(np.int64), step=step.astype(np.int64), every=every.astype(np.int64),
         start=zero, seconds=seconds, device_tokens=missing, total_tokens=missing, samples=missing,
-        loss=missing, memory=missing, clock=missing, events=zero, waited=missing,
+        loss=missing, memory=missing, clock=missing, waited=missing,
+        events=zero + np.asarray(events).astype(np.int64),
     )  # fmt: skip

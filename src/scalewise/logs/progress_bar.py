@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from scalewise.logs.run_log import CHECKPOINT
 
 MARKS = (b"s/it", b"it/s")
 """Its rate, one of the two."""
@@ -51,8 +53,15 @@ def longest(readings: Iterable[Reading]) -> list[Reading]:
     return max(bars.values(), key=lambda bar: bar[-1][3] - bar[0][3], default=[])
 
 
-def windows(bar: Iterable[Reading]) -> list[tuple[int, int, int, float]]:
-    """Return line, step, number of steps and mean seconds of each window of a bar."""
+def windows(
+    bar: Iterable[Reading], saves: Sequence[int] = ()
+) -> list[tuple[int, int, int, float, int]]:
+    """Return line, step, number of steps, mean seconds and events of each window of a bar.
+
+    Args:
+        bar: Readings of one bar.
+        saves: Lines that speak of a checkpoint.
+    """
     found = []
     start: Reading | None = None
     for each in bar:
@@ -60,6 +69,9 @@ def windows(bar: Iterable[Reading]) -> list[tuple[int, int, int, float]]:
             start = each
         elif each[3] - start[3] >= WINDOW:
             steps = each[1] - start[1]
-            found.append((each[0], each[1], steps, (each[3] - start[3]) / steps))
+            saved = any(start[0] <= line <= each[0] for line in saves)
+            found.append(
+                (each[0], each[1], steps, (each[3] - start[3]) / steps, CHECKPOINT * saved)
+            )
             start = each
     return found

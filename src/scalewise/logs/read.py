@@ -71,6 +71,9 @@ _RANK = re.compile(rb"\s*(?:\S+\s)??\[?(?:rank|default)?(\d{1,6})\]?: ?(?=[^\d\s
 _ISO = re.compile(rb"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
 _AMERICAN = re.compile(rb"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)")
 
+SAVING = b"Saving model checkpoint"
+"""What the Trainer prints before it saves."""
+
 LAG = 3
 """Lines by which one rank may print behind another; a step further back is a new start."""
 
@@ -95,6 +98,8 @@ class _Scan:
     lines: list[_Lines]
     bars: list[Reading] = field(default_factory=list)
     trainer: list[tuple[int, bytes]] = field(default_factory=list)
+    saves: list[int] = field(default_factory=list)
+    """Lines that speak of a checkpoint, where steps are those of a progress bar."""
     head: list[bytes] = field(default_factory=list)
     first: bool = False
     """Whether a step was found."""
@@ -122,7 +127,7 @@ def read_log(path: str | Path) -> RunLog:
                 hint="name a log with whole lines",
             )
     log = hf_trainer.of_bars(
-        str(path), windows(longest(scan.bars)), scan.trainer, head.decode("utf-8", "replace")
+        str(path), windows(longest(scan.bars), scan.saves), scan.trainer, head.decode("utf-8", "replace")
     )
     if log is None:
         raise InputError(
@@ -210,6 +215,10 @@ def _find_bars(scan: _Scan, block: bytes, first: int) -> None:
                 scan.bars.append(found)
             at = block.find(mark, at + len(mark))
     scan.bars.sort()
+    at = block.find(SAVING)
+    while at >= 0:
+        scan.saves.append(first + block.count(b"\n", 0, at))
+        at = block.find(SAVING, at + 1)
     at = block.find(hf_trainer.MARK)
     if at >= 0:
         start, end = block.rfind(b"\n", 0, at) + 1, block.find(b"\n", at)

@@ -135,13 +135,14 @@ def steady(log: RunLog) -> Steady:
     middle = float(np.median(times[rest]))
     spread = _MAD * float(np.median(np.abs(times[rest] / middle - 1.0)))
     # In a window of many steps, a stall is spread over them.
-    least = max(LEAST_OUTLIER / float(np.median(steps.every)), OUTLIER * spread, 0.02)
+    shared = float(np.median(steps.every)) if log.window else 1.0
+    least = max(LEAST_OUTLIER / shared, OUTLIER * spread, 0.02)
     slow = rest & (times > middle * (1.0 + least))
     if slow.sum() > 0.35 * rest.sum():
         slow = np.zeros_like(rest)
     used = rest & ~slow
     center = float(np.median(times[used]))
-    seconds = _seconds_each(steps, used, center)
+    seconds = _seconds_each(steps, used)
     drift = _drift(times[used], steps, np.flatnonzero(used), seconds)
     error, scatter = _error(times[used])
     return Steady(
@@ -154,7 +155,10 @@ def steady(log: RunLog) -> Steady:
         used=int(used.sum()),
         total=len(steps),
         warm_up=int(warm.sum()),
-        stalls=_stalls(steps, times, slow, used | slow, center, seconds),
+        stalls=_stalls(
+            steps, np.where(slow, times / center - 1.0, 0.0) * (steps.every if log.window else 1),
+            used | slow, seconds,
+        ),
         drift=drift,
         memory=float(np.nanmax(steps.memory)) if np.isfinite(steps.memory).any() else np.nan,
         waited=_median(steps.waited, used),
@@ -209,11 +213,10 @@ def _error(times: Array) -> tuple[float, float]:
     return max(white, slow), scatter
 
 
-def _seconds_each(steps: Steps, used: Array, center: float) -> float:
+def _seconds_each(steps: Steps, used: Array) -> float:
     """Seconds of a usual step: its time, or that of the wall clock between lines; NaN without."""
     if np.isfinite(steps.seconds).any():
         return _median(steps.seconds, used)
-    del center
     ahead = np.diff(steps.clock, prepend=np.nan) / steps.every
     ahead[np.diff(steps.start, prepend=0) != 0] = np.nan
     value = _median(ahead, used)
@@ -242,10 +245,16 @@ def _drift(times: Array, steps: Steps, places: Index, seconds: float) -> Drift |
 
 
 def _stalls(
-    steps: Steps, times: Array, slow: Array, counted: Array, center: float, seconds: float
+    steps: Steps, lost: Array, counted: Array, seconds: float
 ) -> tuple[Stall, ...]:
-    """Stalls by what the log prints there: slow steps, and gaps between steps."""
-    lost = np.where(slow, (times / center - 1.0) * steps.every, 0.0)
+    """Stalls by what the log prints there: slow steps, and gaps between steps.
+
+    Args:
+        steps: Steps of the log.
+        lost: Time beyond a usual step that was lost in each line, in usual steps.
+        counted: Lines after the warm-up.
+        seconds: Time of a usual step; NaN without one.
+    """
     gaps = _gaps(steps, counted)
     if np.isfinite(seconds):
         lost = lost + np.nan_to_num(gaps) / seconds

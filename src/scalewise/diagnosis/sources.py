@@ -1,0 +1,207 @@
+"""Measured runs from files: logs, exports of metrics, tables and records.
+
+    found = from_sources(["train.log"], {"model": "llama-3-8b", "on": "dgx-h100"})
+    diagnose_runs(found.runs, found.asked, logs=found.logs)
+
+Words that are given go before those that a log states; where they differ, a note says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from scalewise.ask.question import question_fields, question_from
+from scalewise.ask.resolve import Objects
+from scalewise.diagnosis.evidence import Evidence
+from scalewise.diagnosis.logs import LogRun, LogSummary, from_log
+from scalewise.diagnosis.runs import Run, measured_runs
+from scalewise.diagnosis.table import TableRun, is_table, read_user_runs
+from scalewise.errors import InputError
+from scalewise.logs.source import split_source
+from scalewise.reading import user_path
+
+if TYPE_CHECKING:
+    from scalewise.ask.resolve import Asked
+    from scalewise.diagnosis.measured import Measurement
+    from scalewise.model import Convention
+
+_KEY = re.compile(r"(\d+)=(.+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """Runs of files with their estimates."""
+
+    runs: list[Run]
+    """The one that is asked about first."""
+    asked: Asked
+    """Its question."""
+    logs: tuple[LogSummary, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def evidence(self, given: Evidence) -> Evidence:
+        """Return evidence with what the first log measures besides."""
+        waited = next((log.waited for log in self.logs if log.waited is not None), None)
+        return given if waited is None else msgspec.structs.replace(given, waited=waited)
+
+
+def names_source(text: str) -> bool:
+    """Whether a word names a file of measured runs, and no model."""
+    path = split_source(text)[0]
+    if path.endswith((".toml", "config.json")):
+        return False
+    return bool(text) and user_path(path).is_file()
+
+
+def from_sources(
+    sources: Sequence[str],
+    words: Mapping[str, Any],
+    measurements: Sequence[Measurement] = (),
+    *,
+    convention: Convention = "causal",
+) -> Found:
+    """Read files as measured runs of one question.
+
+    Args:
+        sources: Paths; `8=small.log` is a run on 8 GPUs, otherwise like the first.
+        words: Fields of a question that are given.
+        measurements: Numbers that are given besides.
+        convention: FLOP convention of measured MFU and TFLOP/s.
+
+    Raises:
+        InputError: If one cannot be read, or the question is not complete.
+    """
+    keyed = [("", text) if (match := _KEY.fullmatch(text)) is None else (match[1], match[2])
+             for text in sources]  # fmt: skip
+    tables = [path for _, path in keyed if is_table(split_source(path)[0])]
+    if tables:
+        if len(tables) < len(sources) or measurements:
+            raise InputError(
+                f"--from {tables[0]} is a table of runs: no other source may stand besides",
+                hint="add a row to the table",
+                field="from",
+            )
+        return _of_tables(tables, words, convention)
+    logs = [from_log(path, key) for key, path in keyed]
+    return _of_logs(logs, words, measurements, convention)
+
+
+def _of_logs(
+    logs: Sequence[LogRun],
+    words: Mapping[str, Any],
+    measurements: Sequence[Measurement],
+    convention: Convention,
+) -> Found:
+    """Runs of logs: the first one without a key is asked about."""
+    main = next((log for log in logs if not log.measurement.key), logs[0])
+    question = question_from(_complete(main, words))
+    objects = None
+    if main.model is not None and "model" not in words:
+        objects = Objects(model=main.model)
+    numbers = [*(log.measurement for log in logs), *measurements]
+    keys = [each.key for each in numbers]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise InputError(
+                f"--from: two runs {f'on {key} GPUs' if key else 'without a number of GPUs'}",
+                hint="write 8=FILE for a run on 8 GPUs",
+                field="from",
+            )
+    runs, asked = measured_runs(question, numbers, convention=convention, objects=objects)
+    return Found(
+        runs=runs, asked=asked, logs=tuple(log.said for log in logs), notes=_differing(main, words)
+    )
+
+
+def _complete(log: LogRun, words: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of the question: those given, then those of the log."""
+    found = {**log.words, **words}
+    for name in ("model", "on"):
+        if name == "model" and log.model is not None:
+            found.setdefault("model", log.model.name)
+        if name not in found:
+            flag = question_fields()[name].flag
+            said = ", ".join(f"{key} {value}" for key, value in log.said.stated.items())
+            raise InputError(
+                f"{flag} is missing, and {log.said.path} does not state it",
+                hint=f"it states {said}" if said else "scalewise models lists models, "
+                "scalewise clusters clusters",
+                field=name,
+            )
+    return found
+
+
+def _differing(log: LogRun, words: Mapping[str, Any]) -> tuple[str, ...]:
+    """Words that are given otherwise than the log states them."""
+    return tuple(
+        f"{question_fields()[name].flag} {words[name]} is given, the log says {said}"
+        for name, said in log.said.stated.items()
+        if name in words and str(words[name]) != str(log.words.get(name))
+    )
+
+
+def _of_tables(
+    paths: Sequence[str], words: Mapping[str, Any], convention: Convention
+) -> Found:
+    """Runs of tables and records: rows with the model and the length of the largest run."""
+    rows = [row for path in paths for row in read_user_runs(path)]
+    known = [row for row in rows if isinstance(row, TableRun) and row.measurement is not None]
+    if not known:
+        reasons = [f": {row.reason}" for row in rows if isinstance(row, TableRun) and row.reason]
+        raise InputError(
+            f"--from {paths[0]}: no row names its cluster and a measured number"
+            + (reasons[0] if reasons else ""),
+            hint="columns are model, on, gpus, strategy, seq, batch, and step_s, tokens_s or mfu",
+            field="from",
+        )
+    wanted = [row for row in known if _is_asked(row, words)]
+    if not wanted:
+        raise InputError(
+            f"--from {paths[0]}: no row has {', '.join(map(str, words.values()))}",
+            hint=f"models are {', '.join(dict.fromkeys(row.resolved().model.name for row in known))}",
+            field="from",
+        )
+    first = max(wanted, key=lambda row: row.resolved().cluster.accelerators)
+    same = [row for row in wanted if _alike(row, first)]
+    same.sort(key=lambda row: row is not first)
+    runs, seen = [], set()
+    for row in same:
+        asked, measurement = row.resolved(), row.measurement
+        place = (asked.cluster.accelerators, str(asked.strategy), asked.workload.global_batch)
+        if measurement is None or place in seen:
+            continue
+        seen.add(place)
+        e = asked.estimate(convention)
+        runs.append(Run(estimate=e, measurement=measurement, rate=measurement.rate(e)))
+    left = len(rows) - len(runs)
+    notes = [f"{left} of {len(rows)} rows left out: another model, length or cluster, or incomplete"]
+    notes += [note for row in same for note in row.notes]
+    return Found(
+        runs=runs, asked=first.resolved(), notes=tuple(dict.fromkeys(notes[0 if left else 1 :]))
+    )
+
+
+def _is_asked(row: TableRun, words: Mapping[str, Any]) -> bool:
+    """Whether a row has the words that are given."""
+    question = row.resolved().question
+    plain = {name: str(value).lower() for name, value in words.items()}
+    return all(
+        value in str(getattr(question, name)).lower().replace(",", "")
+        for name, value in plain.items()
+    )
+
+
+def _alike(row: TableRun, first: TableRun) -> bool:
+    """Whether two rows are runs of one model on one kind of machine."""
+    one, other = row.resolved(), first.resolved()
+    return (
+        one.model == other.model
+        and one.cluster.name == other.cluster.name
+        and one.workload.seq_len == other.workload.seq_len
+        and one.workload.precision == other.workload.precision
+    )
