@@ -9,17 +9,29 @@ number is the median of the steady steps: stalls are told apart, as their own fr
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from scalewise.ask.names import find_name
+from scalewise.catalog.nearest import nearest_accelerator
 from scalewise.diagnosis.measured import Measurement, Unit
 from scalewise.errors import InputError
+from scalewise.frameworks import read as read_configuration
 from scalewise.logs.source import read_source
 from scalewise.logs.steady import Drift, Stall, Steady, steady
 from scalewise.units import grouped
+
+CONFIGURATIONS = ("-- arguments --", "Running with configs:", "Running with args:")
+"""What stands before a configuration that a log prints."""
+
+FRAMEWORK_STACKS = ("megatron-lm", "megatron-bridge", "nemo", "nanotron", "deepspeed", "accelerate",
+                    "transformers")  # fmt: skip
+"""Frameworks whose software follows from their log: those that PyTorch's eager or compiled code
+does not leave open."""
 
 if TYPE_CHECKING:
     from scalewise.logs.run_log import RunLog
@@ -88,13 +100,14 @@ def from_log(text: str, key: str = "") -> LogRun:
     """
     log = read_source(text)
     found = steady(log)
-    words: dict[str, Any] = {name: each.value for name, each in log.stated.items()}
     notes = list(log.notes)
+    stated, model = _words(log, notes)
+    words: dict[str, Any] = {name: value for name, (value, _) in stated.items()}
     if found.few:
         notes.append(f"{found.total} steps: too few to tell warm-up from the rest")
     return LogRun(
         words=words,
-        model=None,
+        model=model,
         measurement=measurement_of(log, found, key),
         said=LogSummary(
             path=log.path,
@@ -110,12 +123,58 @@ def from_log(text: str, key: str = "") -> LogRun:
             memory_kind=log.memory,
             waited=None if np.isnan(found.waited) else found.waited,
             stated={
-                name: f"{each.value} (line {each.line})" if each.line else each.value
-                for name, each in log.stated.items()
+                name: f"{value} (line {line})" if line else value
+                for name, (value, line) in stated.items()
             },
             notes=tuple(notes),
         ),
     )
+
+
+def _words(
+    log: RunLog, notes: list[str]
+) -> tuple[dict[str, tuple[str, int]], Model | None]:
+    """Words of a log with their lines, 0 for its configuration, and a model without a name."""
+    stated = {name: (each.value, each.line) for name, each in log.stated.items()}
+    for field, folder, other in (("model", "models", None), ("on", "clusters", "accelerators")):
+        if field in stated:
+            value, line = stated.pop(field)
+            name = _known(value, folder, other)
+            if name:
+                stated[field] = name, line
+            else:
+                notes.append(f"{field} {value} in line {line} is not in the catalog")
+    model = None
+    if any(mark in log.head for mark in CONFIGURATIONS):
+        try:
+            found = read_configuration(log.head, log.path)
+        except InputError as error:
+            notes.append(f"its configuration is not read: {error}")
+        else:
+            stated = stated | {name: (value, 0) for name, value in found.words.items()}
+            notes += found.notes
+            model = None if "model" in found.words else found.model
+    if "stack" not in stated and log.framework in FRAMEWORK_STACKS:
+        stated["stack"] = log.framework, 0
+    return stated, model
+
+
+def _known(text: str, folder: str, other: str | None) -> str:
+    """The name of the catalog that is meant; empty if there is none."""
+    try:
+        return find_name(folder, text, also=other)
+    except InputError:
+        pass
+    if other is not None:
+        chip, note = nearest_accelerator(text)
+        return "" if "is not in the catalog" in note and _family(text) != _family(chip.name) else chip.name
+    return ""
+
+
+def _family(text: str) -> str:
+    """The family of a GPU: "h100" of "NVIDIA H100 80GB HBM3"."""
+    found = re.search(r"[a-z]{1,2}\d{2,3}[a-z]?", text.lower())
+    return found[0] if found else ""
 
 
 def measurement_of(log: RunLog, found: Steady, key: str = "") -> Measurement:

@@ -22,13 +22,15 @@ from scalewise.diagnosis.logs import LogRun, LogSummary, from_log
 from scalewise.diagnosis.runs import Run, measured_runs
 from scalewise.diagnosis.table import TableRun, is_table, read_user_runs
 from scalewise.errors import InputError
+from scalewise.frameworks import Configuration
+from scalewise.frameworks import read as read_configuration
 from scalewise.logs.source import split_source
-from scalewise.reading import user_path
+from scalewise.reading import read_text, user_path
 
 if TYPE_CHECKING:
     from scalewise.ask.resolve import Asked
     from scalewise.diagnosis.measured import Measurement
-    from scalewise.model import Convention
+    from scalewise.model import Convention, Model
 
 _KEY = re.compile(r"(\d+)=(.+)")
 
@@ -87,22 +89,57 @@ def from_sources(
                 field="from",
             )
         return _of_tables(tables, words, convention)
-    logs = [from_log(path, key) for key, path in keyed]
-    return _of_logs(logs, words, measurements, convention)
+    settings = [_configuration(path) for _, path in keyed if is_configuration(path)]
+    logs = [from_log(path, key) for key, path in keyed if not is_configuration(path)]
+    if not logs and not measurements:
+        raise InputError(
+            f"--from {sources[0]} is a configuration: nothing is measured",
+            hint="name a log besides, or --measured \"1786 tok/s\"",
+            field="from",
+        )
+    return _of_logs(logs, settings, words, measurements, convention)
+
+
+def is_configuration(path: str) -> bool:
+    """Whether a path is a configuration or launch script, by its ending and its content."""
+    file = user_path(path)
+    if file.name == "trainer_state.json":
+        return False
+    if file.suffix == ".json":
+        return '"log_history"' not in read_text(path, what="configuration")
+    return file.suffix in (".yaml", ".yml", ".toml", ".sh", ".slurm", ".sbatch")
+
+
+def _configuration(path: str) -> Configuration:
+    """The configuration in a file."""
+    return read_configuration(read_text(path, what="configuration"), user_path(path).name)
 
 
 def _of_logs(
     logs: Sequence[LogRun],
+    settings: Sequence[Configuration],
     words: Mapping[str, Any],
     measurements: Sequence[Measurement],
     convention: Convention,
 ) -> Found:
     """Runs of logs: the first one without a key is asked about."""
-    main = next((log for log in logs if not log.measurement.key), logs[0])
-    question = question_from(_complete(main, words))
+    main = next((log for log in logs if not log.measurement.key), logs[0] if logs else None)
+    found: dict[str, Any] = {} if main is None else dict(main.words)
+    model = None if main is None else main.model
+    notes: list[str] = []
+    for each in settings:
+        found |= each.words
+        notes += each.notes
+        if each.model is not None:
+            model = None if "model" in each.words else each.model
+    notes += _differing(found, words, None if main is None else main.said.stated)
+    found |= words
+    notes = [note for note in notes if not _answered(note, found, model)]
     objects = None
-    if main.model is not None and "model" not in words:
-        objects = Objects(model=main.model)
+    if model is not None and "model" not in words:
+        objects = Objects(model=model)
+        found.setdefault("model", model.name)
+    question = question_from(_complete(found, main))
     numbers = [*(log.measurement for log in logs), *measurements]
     keys = [each.key for each in numbers]
     for key in keys:
@@ -114,35 +151,45 @@ def _of_logs(
             )
     runs, asked = measured_runs(question, numbers, convention=convention, objects=objects)
     return Found(
-        runs=runs, asked=asked, logs=tuple(log.said for log in logs), notes=_differing(main, words)
+        runs=runs, asked=asked, logs=tuple(log.said for log in logs), notes=tuple(notes)
     )
 
 
-def _complete(log: LogRun, words: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of the question: those given, then those of the log."""
-    found = {**log.words, **words}
+def _answered(note: str, found: Mapping[str, Any], model: Model | None) -> bool:
+    """Whether a note asks for words that are there by now."""
+    asks = [name for name in found if f"give {question_fields()[name].flag}" in note]
+    return bool(asks) or ("give MODEL" in note and model is not None)
+
+
+def _complete(found: dict[str, Any], log: LogRun | None) -> dict[str, Any]:
+    """Fields of the question, with its model and cluster.
+
+    Raises:
+        InputError: If one of the two is not known.
+    """
     for name in ("model", "on"):
-        if name == "model" and log.model is not None:
-            found.setdefault("model", log.model.name)
         if name not in found:
             flag = question_fields()[name].flag
-            said = ", ".join(f"{key} {value}" for key, value in log.said.stated.items())
+            said = ", ".join(f"{key} {value}" for key, value in found.items())
             raise InputError(
-                f"{flag} is missing, and {log.said.path} does not state it",
-                hint=f"it states {said}" if said else "scalewise models lists models, "
+                f"{flag} is missing" + (f", and {log.said.path} does not state it" if log else ""),
+                hint=f"known is {said}" if said else "scalewise models lists models, "
                 "scalewise clusters clusters",
                 field=name,
             )
     return found
 
 
-def _differing(log: LogRun, words: Mapping[str, Any]) -> tuple[str, ...]:
-    """Words that are given otherwise than the log states them."""
-    return tuple(
-        f"{question_fields()[name].flag} {words[name]} is given, the log says {said}"
-        for name, said in log.said.stated.items()
-        if name in words and str(words[name]) != str(log.words.get(name))
-    )
+def _differing(
+    found: Mapping[str, Any], words: Mapping[str, Any], stated: Mapping[str, str] | None
+) -> list[str]:
+    """Words that are given otherwise than files state them."""
+    return [
+        f"{question_fields()[name].flag} {words[name]} is given, the files say "
+        f"{(stated or {}).get(name, value)}"
+        for name, value in found.items()
+        if name in words and str(words[name]) != str(value) and name != "on"
+    ]
 
 
 def _of_tables(

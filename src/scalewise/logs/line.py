@@ -9,6 +9,7 @@ followed by what the framework prints after it: a line that was cut inside a num
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,8 +61,8 @@ class StepLine:
     """What else such a line has exactly once: two of them are two lines in one."""
     twice: tuple[bytes, ...] = ()
     """What such a line has exactly twice."""
-    states: tuple[re.Pattern[bytes], ...] = ()
-    """What is printed before the first step: groups named after fields of a question."""
+    states: Callable[[bytes], dict[str, tuple[str, int]]] | None = None
+    """What it prints before the first step: words of a question, each with its place."""
     memory: Memory = ""
     """Kind of its memory."""
     digits: float = 0.0

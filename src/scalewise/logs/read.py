@@ -433,12 +433,10 @@ def _stated(
 ) -> dict[str, Stated]:
     """What the lines and the text before them state."""
     stated: dict[str, Stated] = {}
-    for pattern in lines.kind.states:
-        found = pattern.search(ANSI.sub(b"", head))
-        if found:
-            line = 1 + head.count(b"\n", 0, found.start())
-            stated |= {key: Stated(value=each.decode(), line=line)
-                       for key, each in found.groupdict().items() if each}  # fmt: skip
+    if lines.kind.states is not None:
+        plain = ANSI.sub(b"", head)
+        for name, (value, place) in lines.kind.states(plain).items():
+            stated[name] = Stated(value=value, line=1 + plain.count(b"\n", 0, place))
     if lines.kind.framework == "nanotron":
         return stated | nanotron.stated(
             {name: column[kept] for name, column in columns.items()}, lines.line[int(kept[-1])]
