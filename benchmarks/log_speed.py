@@ -43,7 +43,7 @@ log = read_log(sys.argv[1])
 found = steady(log)
 used = time.process_time() - start
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(f"{used:6.2f} CPU s {peak / 1024:8.0f} MB {len(log.steps):9,} steps {len(log.damaged):3} damaged")
+print(f"{used:6.2f} CPU s {peak / 1024:8.0f} MB {len(log.steps):9,} steps")
 """
 
 

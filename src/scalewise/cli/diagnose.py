@@ -92,9 +92,9 @@ def diagnose(
 ) -> int:
     """Rank what may explain a measured throughput of MODEL, and name the test that decides.
 
-    MODEL may be a log of --from that states its model. The flags describe the run that was measured. Odds follow from the prediction, its interval and
-    a list of causes; one measurement more, such as another size, a profile or nccl-tests, makes
-    them sharper.
+    MODEL may be a log that states its model. The flags describe the run that was measured. Odds
+    follow from the prediction, its interval and a list of causes; one measurement more, such as
+    another size, a profile or nccl-tests, makes them sharper.
     """
     ending = ending_of(output, FORMATS)
     check_library(ending)
@@ -116,8 +116,8 @@ def diagnose(
         given = parse_measured(measured) if measured else ()
         read = from_sources(sources, words, given, convention=counted)
         found = diagnose_runs(
-            read.runs, read.asked, evidence=read.evidence(evidence), logs=read.logs, notes=read.notes,
-            apart=software_differs,
+            read.runs, read.asked, evidence=read.evidence(evidence), logs=read.logs,
+            notes=read.notes, apart=software_differs,
         )  # fmt: skip
     else:
         found = answer(

@@ -61,8 +61,8 @@ def validate(
     measure`, a folder or a .jsonl file. Blank cells mean "not reported". [the shipped runs]
     """
     from scalewise.cli.common import ending_of, show, to_json, write
-    from scalewise.errors import InputError, did_you_mean
     from scalewise.diagnosis.table import read_user_runs
+    from scalewise.errors import InputError, did_you_mean
     from scalewise.evidence.runs import read_runs
     from scalewise.evidence.validate import validate as validate_runs
     from scalewise.records.files import holds_records
@@ -143,10 +143,10 @@ def _simulator(rows: int) -> Callable[[Case], float]:
 
 def _left_out(file: str | None) -> dict[str, LeftOutRow]:
     """Return predictions by refits without each source, of the shipped runs and the file's."""
+    from scalewise.diagnosis.table import read_user_runs
     from scalewise.evidence.expert_fit import ExpertRows, leave_out_experts
     from scalewise.evidence.fitting import calibrated_table
     from scalewise.evidence.leave_out import leave_one_source_out
-    from scalewise.diagnosis.table import read_user_runs
     from scalewise.evidence.left_out_table import left_out_rows
     from scalewise.evidence.runs import read_runs
 

@@ -131,9 +131,7 @@ def from_log(text: str, key: str = "") -> LogRun:
     )
 
 
-def _words(
-    log: RunLog, notes: list[str]
-) -> tuple[dict[str, tuple[str, int]], Model | None]:
+def _words(log: RunLog, notes: list[str]) -> tuple[dict[str, tuple[str, int]], Model | None]:
     """Words of a log with their lines, 0 for its configuration, and a model without a name."""
     stated = {name: (each.value, each.line) for name, each in log.stated.items()}
     for field, folder, other in (("model", "models", None), ("on", "clusters", "accelerators")):
@@ -167,7 +165,11 @@ def _known(text: str, folder: str, other: str | None) -> str:
         pass
     if other is not None:
         chip, note = nearest_accelerator(text)
-        return "" if "is not in the catalog" in note and _family(text) != _family(chip.name) else chip.name
+        return (
+            ""
+            if "is not in the catalog" in note and _family(text) != _family(chip.name)
+            else chip.name
+        )
     return ""
 
 

@@ -94,7 +94,7 @@ def from_sources(
     if not logs and not measurements:
         raise InputError(
             f"--from {sources[0]} is a configuration: nothing is measured",
-            hint="name a log besides, or --measured \"1786 tok/s\"",
+            hint='name a log besides, or --measured "1786 tok/s"',
             field="from",
         )
     return _of_logs(logs, settings, words, measurements, convention)
@@ -150,9 +150,7 @@ def _of_logs(
                 field="from",
             )
     runs, asked = measured_runs(question, numbers, convention=convention, objects=objects)
-    return Found(
-        runs=runs, asked=asked, logs=tuple(log.said for log in logs), notes=tuple(notes)
-    )
+    return Found(runs=runs, asked=asked, logs=tuple(log.said for log in logs), notes=tuple(notes))
 
 
 def _answered(note: str, found: Mapping[str, Any], model: Model | None) -> bool:
@@ -173,8 +171,9 @@ def _complete(found: dict[str, Any], log: LogRun | None) -> dict[str, Any]:
             said = ", ".join(f"{key} {value}" for key, value in found.items())
             raise InputError(
                 f"{flag} is missing" + (f", and {log.said.path} does not state it" if log else ""),
-                hint=f"known is {said}" if said else "scalewise models lists models, "
-                "scalewise clusters clusters",
+                hint=f"known is {said}"
+                if said
+                else "scalewise models lists models, scalewise clusters clusters",
                 field=name,
             )
     return found
@@ -192,9 +191,7 @@ def _differing(
     ]
 
 
-def _of_tables(
-    paths: Sequence[str], words: Mapping[str, Any], convention: Convention
-) -> Found:
+def _of_tables(paths: Sequence[str], words: Mapping[str, Any], convention: Convention) -> Found:
     """Runs of tables and records: rows with the model and the length of the largest run."""
     rows = [row for path in paths for row in read_user_runs(path)]
     known = [row for row in rows if isinstance(row, TableRun) and row.measurement is not None]
@@ -208,9 +205,10 @@ def _of_tables(
         )
     wanted = [row for row in known if _is_asked(row, words)]
     if not wanted:
+        models = dict.fromkeys(row.resolved().model.name for row in known)
         raise InputError(
             f"--from {paths[0]}: no row has {', '.join(map(str, words.values()))}",
-            hint=f"models are {', '.join(dict.fromkeys(row.resolved().model.name for row in known))}",
+            hint=f"its models are {', '.join(models)}",
             field="from",
         )
     first = max(wanted, key=lambda row: row.resolved().cluster.accelerators)
@@ -226,7 +224,9 @@ def _of_tables(
         e = asked.estimate(convention)
         runs.append(Run(estimate=e, measurement=measurement, rate=measurement.rate(e)))
     left = len(rows) - len(runs)
-    notes = [f"{left} of {len(rows)} rows left out: another model, length or cluster, or incomplete"]
+    notes = [
+        f"{left} of {len(rows)} rows left out: another model, length or cluster, or incomplete"
+    ]
     notes += [note for row in same for note in row.notes]
     return Found(
         runs=runs, asked=first.resolved(), notes=tuple(dict.fromkeys(notes[0 if left else 1 :]))

@@ -24,7 +24,7 @@ from scalewise.catalog.nearest import nearest_accelerator
 from scalewise.diagnosis.measured import Measurement, parse_measured
 from scalewise.errors import InputError, ScalewiseError, did_you_mean
 from scalewise.evidence.measured import cell, noun_cells, runs_of
-from scalewise.evidence.runs import Plan, Run, UnsupportedError, read_runs
+from scalewise.evidence.runs import REQUIRED, Plan, Run, UnsupportedError, read_runs
 from scalewise.model import Model
 from scalewise.reading import parse_json, read_csv, read_text, read_toml, user_path
 from scalewise.records.files import holds_records, read_records
@@ -131,7 +131,8 @@ def read_user_runs(path: str) -> list[Run]:
             return list(runs_of(read_records(path, kind="train").records))
         return list(_table_runs(rows, path))
     columns, found = read_csv(path, what="table of runs")
-    if "on" not in columns and "gpus" not in columns and not set(MEASURED) & set(columns):
+    words = {"on", "gpus", *MEASURED} - {"step_seconds"}
+    if set(REQUIRED) & set(columns) or not words & set(columns):
         return read_runs(path)
     _check_columns(columns, path)
     return list(_table_runs(found, path))
@@ -165,7 +166,7 @@ def holds_rows(path: str) -> bool:
 
 def _json_rows(path: str) -> list[tuple[int, dict[str, str]]] | None:
     """Rows of JSON lines by line; None if they are records."""
-    rows = []
+    rows: list[tuple[int, dict[str, str]]] = []
     for line, text in enumerate(read_text(path, what="table of runs").splitlines(), start=1):
         if not text.strip():
             continue
@@ -173,7 +174,9 @@ def _json_rows(path: str) -> list[tuple[int, dict[str, str]]] | None:
             return None
         value = parse_json(text, f"{path}, line {line}")
         if not isinstance(value, dict):
-            raise InputError(f"{path}, line {line}: not an object", hint='{"model": "llama-3-8b", ..}')
+            raise InputError(
+                f"{path}, line {line}: not an object", hint='{"model": "llama-3-8b", ..}'
+            )
         rows.append((line, {key: cell(each) for key, each in value.items() if each is not None}))
     if rows:
         _check_columns(list(dict.fromkeys(key for _, row in rows for key in row)), path)
@@ -196,7 +199,9 @@ def _check_columns(columns: Iterable[str], path: str) -> None:
     known = (*question_fields(), *MEASURED, *OTHERS)
     for name in columns:
         if name and name not in known:
-            raise InputError(f"{path}: unknown column {name[:60]!r}", hint=did_you_mean(name, known))
+            raise InputError(
+                f"{path}: unknown column {name[:60]!r}", hint=did_you_mean(name, known)
+            )
     if "model" not in columns:
         raise InputError(
             f"{path} has no column 'model'",
@@ -230,7 +235,9 @@ def _table_run(row: dict[str, str], line: int, path: str) -> TableRun:
                  "accelerators": row.get("gpus", "")}  # fmt: skip
         return TableRun({**kept, **words}, line, reason=str(error))
     plain = {name: cell(value) for name, value in cells.items() if value is not None}
-    return TableRun({**plain, **kept}, line, asked=asked, measurement=measurement, notes=tuple(notes))
+    return TableRun(
+        {**plain, **kept}, line, asked=asked, measurement=measurement, notes=tuple(notes)
+    )
 
 
 def _question(row: Mapping[str, str], notes: list[str]) -> Question:
@@ -306,4 +313,3 @@ def _cells(asked: Asked) -> dict[str, Any]:
         "scaleup_domain": asked.cluster.scale_up_domain,
         "framework": next(iter(asked.software.stack.frameworks), asked.software.stack.name),
     }
-

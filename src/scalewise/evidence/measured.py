@@ -57,6 +57,7 @@ def write_csv(records: Iterable[Record], path: str | Path) -> None:
 
 
 def cell(value: Any) -> str:
+    """Return a value as a cell."""
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value) if isinstance(value, float) else str(value)

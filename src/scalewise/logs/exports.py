@@ -109,8 +109,12 @@ def read_export(path: str | Path, choice: str = "") -> RunLog:
     chosen = _chosen(columns, choice, name)
     steps = _steps(columns, rows, chosen, name)
     if damaged and len(damaged) > len(steps):
-        raise InputError(f"export {name}, line {damaged[0]}: not valid JSON", hint="export it again")
-    notes = [f"{len(damaged)} lines are not valid JSON, the first is {damaged[0]}"] if damaged else []
+        raise InputError(
+            f"export {name}, line {damaged[0]}: not valid JSON", hint="export it again"
+        )
+    notes = (
+        [f"{len(damaged)} lines are not valid JSON, the first is {damaged[0]}"] if damaged else []
+    )
     notes.append("from the " + ("columns " if len(chosen) > 1 else "column ") + ", ".join(chosen))
     reserved = "memory/max_reserved(GiB)"
     return RunLog(
@@ -185,8 +189,9 @@ def _chosen(columns: list[str], choice: str, path: str) -> dict[str, tuple[str, 
     quantities = [each[0] for each in known.values()]
     for name, (quantity, _) in known.items():
         if quantity in _TIMES and quantities.count(quantity) > 1:
+            what = quantity.replace("_", " ")
             raise InputError(
-                f"{path} has several columns of {quantity.replace('_', ' ')}, such as {name[:60]!r}",
+                f"{path} has several columns of {what}, such as {name[:60]!r}",
                 hint=f"name one: {path}:COLUMN",
             )
     if not any(quantity in _TIMES for quantity in quantities):
@@ -238,7 +243,9 @@ def _steps(
             numbers[name].append(value)
     count = len(line)
     if not count:
-        raise InputError(f"{path} has no row with a number in {', '.join(main)}", hint="export it again")
+        raise InputError(
+            f"{path} has no row with a number in {', '.join(main)}", hint="export it again"
+        )
     missing = np.full(count, np.nan)
     found: dict[str, Array] = {}
     for name, (quantity, factor) in chosen.items():

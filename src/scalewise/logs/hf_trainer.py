@@ -1,6 +1,6 @@
 """Logs of the Hugging Face Trainer, of scripts with accelerate, and trainer_state.json.
 
-    {'train_runtime': 1542.0, 'train_samples_per_second': 41.5, 'train_steps_per_second': 0.324, ...}
+    {'train_runtime': 1542.0, 'train_samples_per_second': 41.5, 'train_steps_per_second': 0.324, ..
 
 They print no time of a step. Steps are those of the progress bar; without it the numbers at the end
 are the mean of the whole run, start-up, evaluation and checkpoints included.
@@ -44,8 +44,8 @@ def of_bars(
         head: Text that may hold a configuration.
     """
     numbers: dict[str, float] = {}
-    line = 0
-    for line, text in ends:
+    line = ends[-1][0] if ends else 0
+    for _, text in ends:
         numbers |= {name.decode(): float(value) for name, value in _NUMBER.findall(text)}
     framework = "transformers" if ends else "accelerate"
     if not windows:

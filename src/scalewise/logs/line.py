@@ -1,6 +1,6 @@
-"""A kind of step line: what marks it, and which numbers it has.
+r"""A kind of step line: what marks it, and which numbers it has.
 
-    StepLine(framework="nanogpt", mark=b": loss ", pattern=re.compile(rb"iter (?P<step>\\d+): ..."))
+    StepLine(framework="nanogpt", mark=b": loss ", pattern=re.compile(rb"iter (?P<step>\d+): ..."))
 
 Groups of a pattern are named after `GROUPS`, which have the unit of each. Every number must be
 followed by what the framework prints after it: a line that was cut inside a number has another one.

@@ -1,6 +1,6 @@
 """Step lines of litgpt.
 
-    Epoch 1 | iter 128 step 8 | loss train: 7.861, val: n/a | iter time: 545.53 ms (step) remaining ..
+    Epoch 1 | iter 128 step 8 | loss train: 7.861, val: n/a | iter time: 545.53 ms (step) ...
 
 The time is that of one micro-batch: `read` multiplies it by the micro-batches of a step, which
 follow from the two numbers.

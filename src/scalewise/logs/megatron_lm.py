@@ -1,7 +1,7 @@
 """Step lines of Megatron-LM.
 
-     iteration       43/     100 | consumed samples: 5504 | elapsed time per iteration (ms): 5444.9 |
-     ... global batch size:   128 | lm loss: 1.825991E+00 | ...
+     iteration       43/     100 | ... | elapsed time per iteration (ms): 5444.9 | ...
+     global batch size:   128 | lm loss: 1.825991E+00 | ...
 
 The time is the mean since the last line (`--log-interval`); its clock is stopped for checkpoints
 and evaluation. Forks print a running mean behind a slash, and the time stamp may lack.

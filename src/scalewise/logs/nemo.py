@@ -2,7 +2,7 @@
 
     Training epoch 0, iteration 49/49 | ... | global_batch_size: 128 | global_step: 49 | ...
     | train_step_timing in s: 12.39 | consumed_samples: 6400
-    Epoch 0: :   9%|... reduced_train_loss=10.9, global_step=8.000, ..., train_step_timing in s=10.20]
+    Epoch 0: : 9%|... reduced_train_loss=10.9, global_step=8.000, ..., train_step_timing in s=10.20]
 
 The time is that of one step. What follows it is demanded, since a cut number is another one: the
 first line of NeMo 2 ends with its time and is left out.

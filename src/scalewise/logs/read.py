@@ -127,7 +127,10 @@ def read_log(path: str | Path) -> RunLog:
                 hint="name a log with whole lines",
             )
     log = hf_trainer.of_bars(
-        str(path), windows(longest(scan.bars), scan.saves), scan.trainer, head.decode("utf-8", "replace")
+        str(path),
+        windows(longest(scan.bars), scan.saves),
+        scan.trainer,
+        head.decode("utf-8", "replace"),
     )
     if log is None:
         raise InputError(
@@ -314,9 +317,7 @@ def _numbers(texts: list[bytes]) -> Array:
     return found
 
 
-def _once(
-    lines: _Lines, columns: dict[str, Array], clock: Array
-) -> tuple[Index, Index, list[str]]:
+def _once(lines: _Lines, columns: dict[str, Array], clock: Array) -> tuple[Index, Index, list[str]]:
     """Return the places of lines that count, which start each belongs to, and notes."""
     notes: list[str] = []
     places = np.arange(len(lines.line))
@@ -333,7 +334,8 @@ def _once(
     ahead = np.diff(np.unique(columns["step"][places]))
     lag = LAG * float(np.median(ahead)) if len(ahead) else LAG
     clocks = clock[places].tolist()
-    kept, starts, seen = [], [], set()
+    kept, starts = [], []
+    seen: set[int] = set()
     start, top, latest = 0, -1, -np.inf
     double = 0
     for at, step in enumerate(steps):
@@ -373,6 +375,9 @@ def _clock(heads: Sequence[bytes]) -> Array:
             at = match.start()
             base = minutes[head[at : at + 17]] = _minute(match)
         text = head[at + 17 : at + 23]
+        # Another stamp behind it: the first one is of another line that was cut.
+        if not text[:2].isdigit() or head.count(head[at : at + 10]) > 1:
+            continue
         part = text[2:].replace(b",", b".", 1)
         digits = part[1:].isdigit() and part[:1] == b"."
         found[place] = base + float(text[:2] + part if digits else text[:2])
@@ -449,5 +454,7 @@ def _stated(
             at = int(kept[np.flatnonzero(batches == last)[0]])
             stated["batch"] = Stated(value=str(last), line=lines.line[at])
             if not np.all(known == last):
-                notes.append(f"the batch changes, from {int(known[0]):,} to {last:,}: the last counts")
+                notes.append(
+                    f"the batch changes, from {int(known[0]):,} to {last:,}: the last counts"
+                )
     return stated

@@ -1,7 +1,7 @@
 """A log as data: its steps, and what else it states.
 
-    log = read_log("train.log")
-    log.framework, log.steps.seconds, log.stated["batch"].value
+log = read_log("train.log")
+log.framework, log.steps.seconds, log.stated["batch"].value
 """
 
 from __future__ import annotations

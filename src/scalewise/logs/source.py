@@ -1,8 +1,8 @@
 """One door for what people have of a run: a log, or an export of its metrics.
 
-    read_source("train.log")
-    read_source("wandb.csv:throughput/device/tokens_per_sec")
-    read_source("metrics.csv:rate=tok/s")
+read_source("train.log")
+read_source("wandb.csv:throughput/device/tokens_per_sec")
+read_source("metrics.csv:rate=tok/s")
 """
 
 from __future__ import annotations

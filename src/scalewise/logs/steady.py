@@ -17,7 +17,7 @@ import numpy as np
 
 from scalewise.errors import InputError
 from scalewise.logs.run_log import CHECKPOINT, EVALUATION, RunLog, Steps
-from scalewise.numeric import Array, Index
+from scalewise.numeric import Array, Index, Mask
 
 Cause = Literal["checkpoint", "evaluation", "unnamed"]
 
@@ -156,8 +156,10 @@ def steady(log: RunLog) -> Steady:
         total=len(steps),
         warm_up=int(warm.sum()),
         stalls=_stalls(
-            steps, np.where(slow, times / center - 1.0, 0.0) * (steps.every if log.window else 1),
-            used | slow, seconds,
+            steps,
+            np.where(slow, times / center - 1.0, 0.0) * (steps.every if log.window else 1),
+            used | slow,
+            seconds,
         ),
         drift=drift,
         memory=float(np.nanmax(steps.memory)) if np.isfinite(steps.memory).any() else np.nan,
@@ -166,13 +168,13 @@ def steady(log: RunLog) -> Steady:
     )
 
 
-def _median(column: Array, used: Array) -> float:
+def _median(column: Array, used: Mask) -> float:
     values = column[used]
     values = values[np.isfinite(values)]
     return float(np.median(values)) if len(values) else float("nan")
 
 
-def _warm_up(times: Array, start: Index, known: Array) -> Array:
+def _warm_up(times: Array, start: Index, known: Mask) -> Mask:
     """Which steps come before the steady state of their start of the run."""
     warm = np.zeros(len(times), dtype=bool)
     places = np.flatnonzero(known)
@@ -213,7 +215,7 @@ def _error(times: Array) -> tuple[float, float]:
     return max(white, slow), scatter
 
 
-def _seconds_each(steps: Steps, used: Array) -> float:
+def _seconds_each(steps: Steps, used: Mask) -> float:
     """Seconds of a usual step: its time, or that of the wall clock between lines; NaN without."""
     if np.isfinite(steps.seconds).any():
         return _median(steps.seconds, used)
@@ -244,9 +246,7 @@ def _drift(times: Array, steps: Steps, places: Index, seconds: float) -> Drift |
     return Drift(change=change, hours=hours)
 
 
-def _stalls(
-    steps: Steps, lost: Array, counted: Array, seconds: float
-) -> tuple[Stall, ...]:
+def _stalls(steps: Steps, lost: Array, counted: Mask, seconds: float) -> tuple[Stall, ...]:
     """Stalls by what the log prints there: slow steps, and gaps between steps.
 
     Args:
@@ -300,7 +300,7 @@ def _by_cause(lost: Array, events: Index) -> dict[Cause, Array]:
     }
 
 
-def _gaps(steps: Steps, counted: Array) -> Array:
+def _gaps(steps: Steps, counted: Mask) -> Array:
     """Seconds between lines that no step accounts for; NaN where there is no clock."""
     if not np.isfinite(steps.seconds).any():
         return np.zeros(len(steps))

@@ -1,6 +1,6 @@
 """Step lines of torchtitan.
 
-    step: 14  loss:  3.24405  grad_norm:  0.8319  memory:  9.46GiB(64.99%)  tps: 7,282 ... mfu: 0.17%
+    step: 14  loss:  3.24405  ...  memory:  9.46GiB(64.99%)  tps: 7,282  tflops: 0.52  mfu: 0.17%
 
 `tps` counts tokens/s per GPU: those of a data-parallel rank over the GPUs that share it. It is the
 mean since the last line (`metrics.log_freq`), waiting for data and checkpoints included. `mfu` is
@@ -15,8 +15,9 @@ import re
 from scalewise.logs.line import NUMBER, StepLine
 
 _TRAINER = re.compile(
-    rb"Trainer is initialized with local batch size (?P<micro>\d+), global batch size (?P<batch>\d+),"
-    rb" gradient.accumulation.steps:? \d+, sequence length (?P<seq>\d+),"
+    rb"Trainer is initialized with local batch size (?P<micro>\d+), "
+    rb"global batch size (?P<batch>\d+), gradient.accumulation.steps:? \d+, "
+    rb"sequence length (?P<seq>\d+),"
 )
 _MESH = re.compile(rb"Building device mesh with parallelism: (?P<mesh>(?:\w+=\d+(?:, )?)+)")
 _MODEL = re.compile(rb"Model (?P<model>[\w.-]+ [\w.-]+) size: [\d,]+ total parameters")

@@ -164,8 +164,8 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
     word = device_word(e.cluster.accelerator.kind)
     print_title(console, title(e), found.changes)
     put(console, lead(found), hang=2, style="bold")
-    for each in found.logs:
-        for label, *texts in log_lines(each):
+    for said in found.logs:
+        for label, *texts in log_lines(said):
             say(console, label, *texts)
     if found.logs and (line := with_stalls(found)):
         say(console, "With all of them", line)
