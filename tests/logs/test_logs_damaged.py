@@ -35,11 +35,17 @@ def pairs(steps: Steps) -> list[set[tuple[float, float]]]:
 
 @st.composite
 def damaged(draw: st.DrawFn, text: bytes) -> bytes:
-    """A copy with up to a fifth of its lines cut, mixed, or overwritten."""
+    """A copy with up to a fifth of its lines cut, mixed, or overwritten, each once.
+
+    Twice would leave the start of one line and the end of another, which nobody can tell from a
+    whole one.
+    """
     lines = text.split(b"\n")
-    count = draw(st.integers(1, max(1, len(lines) // 5)))
-    for _ in range(count):
-        at = draw(st.integers(0, len(lines) - 1))
+    places = st.lists(
+        st.integers(0, (len(lines) - 1) // 3), unique=True, min_size=1, max_size=len(lines) // 5 + 1
+    )
+    for place in sorted(draw(places), reverse=True):
+        at = 3 * place
         line = lines[at]
         cut = draw(st.integers(0, len(line)))
         kind = draw(st.sampled_from(["head", "tail", "glued", "mixed", "nul", "gone"]))
