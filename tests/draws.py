@@ -9,7 +9,6 @@ afterwards is the model's fault and not the input's.
 """
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -318,8 +317,11 @@ def _experts(draw, model, fields):
     if (moe := model.moe) is not None:
         inside = fields["tp"] * fields["cp"] * fields["dp_shard"]
         ranks = draw(st.sampled_from((inside, inside * fields["dp_replicate"])))
-        found["ep"] = draw(st.sampled_from(divisors(math.gcd(moe.experts, ranks))))
-        slices = divisors(math.gcd(moe.ffn, ranks // found["ep"]))
+        # Groups that share experts and groups that shard parameters divide each other.
+        free = fields["sharding"] == "ddp"
+        nest = [d for d in divisors(ranks) if free or max(d, inside) % min(d, inside) == 0]
+        found["ep"] = ep = draw(st.sampled_from([d for d in nest if moe.experts % d == 0]))
+        slices = [d // ep for d in nest if d % ep == 0 and moe.ffn % (d // ep) == 0]
         found["etp"] = draw(st.sampled_from([1, *slices]))
     return found
 

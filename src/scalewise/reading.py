@@ -187,7 +187,7 @@ def read_csv(
         ]
     except csv.Error as error:
         raise InputError(
-            f"{what} {path} cannot be read: line {reader.line_num} is not CSV ({error})",
+            f"{what} {path} cannot be read: line {reader.reader.line_num} is not CSV ({error})",
             hint=hint or "save it as CSV with commas",
         ) from error
     return CsvTable(columns, rows)

@@ -114,7 +114,7 @@ def test_too_few_rows(run, tmp_path, foundry):
 def test_a_file_that_is_not_there(run, tmp_path):
     result = run("calibrate", "--from", str(tmp_path / "no.csv"), "-o", str(tmp_path / "catalog"))
     assert result.exit_code == 2
-    assert "no.csv cannot be read as a CSV table" in result.stderr
+    assert "no.csv cannot be read: no such file or directory" in result.stderr
 
 
 def test_microbenchmarks_are_fitted_and_shown(run):

@@ -235,8 +235,11 @@ def test_waterfall_page_needs_plotly(run, tmp_path, monkeypatch):
 def test_a_file_that_cannot_be_written_is_one_sentence(run, tmp_path):
     path = tmp_path / "missing" / "x.json"
     result = run(*SHARDED, "-o", str(path))
-    assert result.exit_code == 1
-    assert result.stderr == f"error: {path}: No such file or directory\n"
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"error: {path} cannot be written: no such file or directory\n"
+        "hint: name another file with -o\n"
+    )
 
 
 WRONG = [

@@ -133,7 +133,8 @@ def test_a_full_disk_is_one_sentence(tmp_path):
 def test_corrupt_lines_are_named_and_the_rest_is_kept(run, tmp_path):
     file = tmp_path / "train.jsonl"
     append(file, record("ddp2-mb4", id="a"))
-    good = json.loads(file.read_text())
+    written = json.loads(file.read_text())
+    good = written | {"schema": 1}
     wrong = [
         b'{"schema": 1, "kind": "tr\xff\xfein"}',
         b"\x00\x01\x02",
@@ -143,6 +144,7 @@ def test_corrupt_lines_are_named_and_the_rest_is_kept(run, tmp_path):
         json.dumps(
             good | {"id": "z", "results": good["results"] | {"step_seconds": [1.0]}}
         ).encode(),
+        json.dumps(written | {"id": "w"}).encode(),
     ]
     with file.open("ab") as stream:
         stream.write(b"\n".join(wrong) + b"\n")
@@ -150,14 +152,15 @@ def test_corrupt_lines_are_named_and_the_rest_is_kept(run, tmp_path):
     found = read_records(file)
     assert [r.id for r in found.records] == ["a", "b"]
     assert [note.partition(" was skipped")[0] for note in found.notes] == [
-        f"{file} line {number}" for number in range(2, 8)
+        f"{file} line {number}" for number in range(2, 9)
     ]
     assert "step_seconds" in found.notes[3]
     assert found.notes[5].endswith("it has 1 steps, all of them warm-up (1)")
+    assert "its checksum does not match" in found.notes[6]
     result = run("measure", "merge", str(file), "-o", str(tmp_path / "mine.csv"))
     assert result.exit_code == 0
     assert result.stderr.startswith("wrote 2 runs to ")
-    assert result.stderr.count("warning: ") == 6
+    assert result.stderr.count("warning: ") == 7
 
 
 def test_slurm_without_sbatch(run, cpus, tmp_path, monkeypatch):

@@ -80,7 +80,7 @@ def test_another_store_and_overlays(run, study, tmp_path):
     [
         (["run", "nothing"], "there is no study `nothing`"),
         (["run", "nothing.toml"], "there is no file nothing.toml"),
-        (["run", "what-to-buy", "--overlay", "no.csv"], "no.csv cannot be read as a CSV table"),
+        (["run", "what-to-buy", "--overlay", "no.csv"], "no.csv cannot be read: no such file"),
         (["run", "what-to-buy", "--jobs", "many"], "--jobs many must be a whole number or all"),
         (["show", "nothing"], "there is no study `nothing`"),
         (["new", "study.txt"], "FILE study.txt: unsupported file type .txt"),

@@ -203,7 +203,7 @@ def test_wrong_usage(run, one, tmp_path):
     assert "-o x.pdf: unsupported file type .pdf" in result.stderr
     result = run("trace", str(tmp_path / "absent.json"))
     assert result.exit_code == 2
-    assert "absent.json cannot be read: No such file or directory" in result.stderr
+    assert "absent.json cannot be read: no such file or directory" in result.stderr
 
 
 def test_reading_needs_no_torch_no_plots_and_no_physics(one):

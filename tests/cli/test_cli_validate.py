@@ -146,8 +146,8 @@ def test_a_header_alone(run, tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, "cannot be read as a CSV table"),
-        (b"\xff\xfe\x00binary", "cannot be read as a CSV table"),
+        (None, "cannot be read: no such file or directory"),
+        (b"\xff\xfe\x00binary", "cannot be read: it is not UTF-8 text (byte 0)"),
         (b"id,source\na,b\n", "has no column 'accelerator'"),
     ],
     ids=["missing", "binary", "columns"],

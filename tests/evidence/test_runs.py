@@ -119,20 +119,26 @@ class TestReading:
             read_runs(written(tmp_path, b""))
 
     @pytest.mark.parametrize(
-        "content",
+        ("content", "reason"),
         [
-            bytes(range(256)),
-            b"accelerator,accelerators,notes\nh100,8,caf\xe9\n",
-            b'accelerator,accelerators,notes\nh100,8,"' + b"x" * 200_000 + b"\n",
+            (bytes(range(256)), r"it is not UTF-8 text \(byte 128\)"),
+            (
+                b"accelerator,accelerators,notes\nh100,8,caf\xe9\n",
+                r"it is not UTF-8 text \(byte 41\)",
+            ),
+            (
+                b'accelerator,accelerators,notes\nh100,8,"' + b"x" * 200_000 + b"\n",
+                "line 2 is not CSV",
+            ),
         ],
         ids=["binary", "latin-1", "unclosed quote"],
     )
-    def test_a_corrupt_file_is_refused_in_one_sentence(self, tmp_path, content):
-        with pytest.raises(InputError, match="cannot be read as a CSV table"):
+    def test_a_corrupt_file_is_refused_in_one_sentence(self, tmp_path, content, reason):
+        with pytest.raises(InputError, match=f"runs.csv cannot be read: {reason}"):
             read_runs(written(tmp_path, content))
 
     def test_a_file_that_is_not_there(self, tmp_path):
-        with pytest.raises(InputError, match=r"nowhere\.csv cannot be read as a CSV table"):
+        with pytest.raises(InputError, match=r"nowhere\.csv cannot be read: no such file"):
             read_runs(tmp_path / "nowhere.csv")
 
     def test_a_folder_is_no_table(self, tmp_path):

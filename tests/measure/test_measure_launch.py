@@ -70,7 +70,9 @@ def test_an_error_in_a_rank_names_the_rank_and_keeps_finished_records(tmp_path):
     jobs = [job("ddp1-mb8"), job("ddp1-mb8", text="/no/such/file")]
     with pytest.raises(LaunchError) as caught:
         LocalLauncher(timeout=PATIENCE, logs=tmp_path).run(spec(tmp_path, *jobs))
-    assert str(caught.value) == "rank 0 failed: --text /no/such/file: No such file or directory"
+    assert str(caught.value) == (
+        "rank 0 failed: --text /no/such/file cannot be read: no such file or directory"
+    )
     log = Path(caught.value.hint.removeprefix("the full log is "))
     assert "Traceback" in log.read_text()
     assert [r.id for r in read_records(tmp_path / "train.jsonl").records] == ["job0"]

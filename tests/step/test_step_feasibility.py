@@ -70,6 +70,17 @@ def test_shards_of_experts_are_whole():
     assert reasons == ["experts", "fits", "fits", "fits"]
 
 
+def test_a_strategy_whose_shards_of_experts_are_not_whole_is_refused_alone_and_among_others():
+    # Two ranks share the experts, three shard the optimizer: neither divides the other.
+    model, cluster, workload = toy_experts(), toy_cluster(24), toy_workload(global_batch=24)
+    strategies = [parse_strategy(spelled) for spelled in ("zero1x8x3-ep2", "zero1x6x4-ep2")]
+    many = estimate(model, cluster, workload, strategies, stack=toy_stack())
+    assert many.feasible.tolist() == [False, True]
+    with pytest.raises(InputError, match="ep x etp = 2 and the 3 ranks of a sharding group") as e:
+        estimate(model, cluster, workload, strategies[0], stack=toy_stack())
+    assert e.value.hint == "make one a multiple of the other"
+
+
 @pytest.mark.parametrize("spelling", ["fsdp8-ep2", "fsdp8-etp2"])
 def test_dense_models_have_no_experts_to_split(spelling):
     code = feasibility(case_of(spelling), np.array([0.0]))

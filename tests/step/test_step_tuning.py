@@ -210,6 +210,25 @@ def test_tiles_of_a_frozen_mlp_keep_their_input_alone():
     assert e.memory["activations"] == pytest.approx(factor * (32 * kept + one_tile))
 
 
+def test_tiles_of_a_frozen_wide_mlp_with_one_head_leave_no_negative_memory():
+    # Four ranks of an MI250X have 1,024 of 4,096 tokens each; one head of 128 has 4 x 128 elements.
+    model = Model(
+        name="wide", layers=15, hidden=4096, heads=1, head_dim=128, ffn=16174, vocab=32000,
+        gated=False,
+    )  # fmt: skip
+    spelled = "ddp1-nosp-cp4ag-mb1-ac1of4-tilemlp8-bf16-notpoverlap-noppoverlap"
+    strategy = parse_strategy(spelled).with_(schedule="zbv")
+    workload = Workload(seq_len=4096, global_batch=8, tuning="lora0")
+    cluster = load_cluster("frontier", 4)
+    e = estimate(model, cluster, workload, strategy, stack="pytorch")
+    factor = float(e.origin.case.habits.activation_factor[0])
+    # Of 4 h and the inside of the MLP the input of the frozen qkv projections and the tiles go.
+    whole = factor * 2 * 1024 * (3 * 4096 + 4 * 128)
+    block, tile = 2 * 1024 * 4096, factor * 2 * 128 * 2 * 16174
+    stored = 0.75 * whole + 0.25 * block
+    assert e.memory["activations"] == pytest.approx(14 * stored + whole + tile)
+
+
 def test_graphs_that_capture_launches_leave_no_negative_wait():
     e = tuned("lora8-attn", "zero1x8-mb1", model="mixtral-8x7b", stack="megatron-bridge")
     assert e.terms["host"] >= 0.0

@@ -97,7 +97,9 @@ def test_a_plan_without_a_strategy_gets_the_one_of_the_page(tmp_path):
 
 
 def test_a_plan_that_is_none_is_a_sentence(tmp_path):
-    assert "cannot read the plan" in run("estimate", "--plan", str(tmp_path), code=2).stderr
+    assert (
+        "cannot be read: it is a folder" in run("estimate", "--plan", str(tmp_path), code=2).stderr
+    )
     path = tmp_path / "bad.toml"
     path.write_text('modle = "x"')
     assert "did you mean `model`" in run("search", "--plan", str(path), code=2).stderr
