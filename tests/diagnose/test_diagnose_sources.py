@@ -136,3 +136,28 @@ def test_a_table_is_several_runs_of_one_question(tmp_path: Path) -> None:
     assert [run.rate for run in other.runs] == [9000.0]
     with pytest.raises(InputError, match="is a table of runs"):
         from_sources([str(path), str(DATA / "wandb.csv")], {})
+
+
+def test_rows_with_the_shipped_columns_are_runs_too(tmp_path: Path) -> None:
+    from scalewise.evidence.runs import SHIPPED
+
+    lines = SHIPPED.read_text(encoding="utf-8").splitlines(keepends=True)
+    path = tmp_path / "published.csv"
+    path.write_text("".join(lines[:4]))
+    found = from_sources([str(path)], {})
+    assert [run.estimate.cluster.accelerators for run in found.runs] == [512, 256, 128]
+    assert [run.rate for run in found.runs] == [1007.0, 1035.0, 1058.0]
+    assert found.runs[0].estimate.stack.name == "llm-foundry"
+
+
+def test_a_configuration_alone_measures_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "accelerate.yaml"
+    path.write_text(ACCELERATE)
+    with pytest.raises(InputError, match="is a configuration: nothing is measured"):
+        from_sources([str(path)], {"model": "llama-2-7b", "on": "dgx-a100"})
+
+
+def test_a_trace_is_named_as_one() -> None:
+    trace = DATA.parent / "trace" / "gloo-fsdp2-rank0.json.gz"
+    with pytest.raises(InputError, match="is a profiler trace"):
+        from_sources([str(trace)], {})

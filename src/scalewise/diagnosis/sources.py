@@ -15,21 +15,25 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from scalewise.ask.question import question_fields, question_from
-from scalewise.ask.resolve import Objects
+from scalewise.ask.question import Question, question_fields, question_from
+from scalewise.ask.resolve import Objects, resolve
 from scalewise.diagnosis.evidence import Evidence
 from scalewise.diagnosis.logs import LogRun, LogSummary, from_log
+from scalewise.diagnosis.measured import Measurement
 from scalewise.diagnosis.runs import Run, measured_runs
 from scalewise.diagnosis.table import TableRun, is_table, read_user_runs
-from scalewise.errors import InputError
+from scalewise.errors import InputError, ScalewiseError
+from scalewise.evidence.runs import Run as RunRow
+from scalewise.evidence.table import completed_plan
 from scalewise.frameworks import Configuration
 from scalewise.frameworks import read as read_configuration
+from scalewise.logs.blocks import line_blocks
 from scalewise.logs.source import split_source
 from scalewise.reading import read_text, user_path
+from scalewise.units import grouped
 
 if TYPE_CHECKING:
     from scalewise.ask.resolve import Asked
-    from scalewise.diagnosis.measured import Measurement
     from scalewise.model import Convention, Model
 
 _KEY = re.compile(r"(\d+)=(.+)")
@@ -105,7 +109,16 @@ def is_configuration(path: str) -> bool:
     file = user_path(path)
     if file.name == "trainer_state.json":
         return False
-    if file.suffix == ".json":
+    if file.name.endswith((".json", ".json.gz")):
+        first = next(line_blocks(file), (1, b""))[1]
+        if b'"traceEvents"' in first or b'"deviceProperties"' in first:
+            raise InputError(
+                f"--from {path} is a profiler trace",
+                hint=f"scalewise trace {path} prints the fractions for --profile",
+                field="from",
+            )
+        if file.suffix == ".gz":
+            return False
         return '"log_history"' not in read_text(path, what="configuration")
     return file.suffix in (".yaml", ".yml", ".toml", ".sh", ".slurm", ".sbatch")
 
@@ -193,10 +206,10 @@ def _differing(
 
 def _of_tables(paths: Sequence[str], words: Mapping[str, Any], convention: Convention) -> Found:
     """Runs of tables and records: rows with the model and the length of the largest run."""
-    rows = [row for path in paths for row in read_user_runs(path)]
-    known = [row for row in rows if isinstance(row, TableRun) and row.measurement is not None]
+    rows = [_resolved(row) for path in paths for row in read_user_runs(path)]
+    known = [row for row in rows if row.measurement is not None and row.asked is not None]
     if not known:
-        reasons = [f": {row.reason}" for row in rows if isinstance(row, TableRun) and row.reason]
+        reasons = [f": {row.reason}" for row in rows if row.reason]
         raise InputError(
             f"--from {paths[0]}: no row names its cluster and a measured number"
             + (reasons[0] if reasons else ""),
@@ -231,6 +244,32 @@ def _of_tables(paths: Sequence[str], words: Mapping[str, Any], convention: Conve
     return Found(
         runs=runs, asked=first.resolved(), notes=tuple(dict.fromkeys(notes[0 if left else 1 :]))
     )
+
+
+def _resolved(row: RunRow) -> TableRun:
+    """Return a row as one of words; a record, or a row with the shipped columns, has nouns."""
+    if isinstance(row, TableRun):
+        return row
+    try:
+        rate = row.tokens_per_second
+        plan, stack = completed_plan(row)
+        workload = plan.workload
+        question = Question(
+            model=plan.model.name, on=plan.cluster.name, gpus=plan.cluster.accelerators,
+            seq=workload.seq_len, batch=workload.global_batch, precision=workload.precision,
+            optimizer=None if workload.optimizer == "adamw" else workload.optimizer,
+            imbalance=None if workload.imbalance == 1.0 else workload.imbalance,
+            capacity=workload.capacity,
+        )  # fmt: skip
+        nouns = Objects(model=plan.model, cluster=plan.cluster, stack=stack, strategy=plan.strategy)
+        asked = resolve(question, nouns)
+    except ScalewiseError as error:
+        return TableRun(row.row, row.line, reason=str(error))
+    measurement = None
+    if rate is not None:
+        text = f"{grouped(rate, 4)} tok/s"
+        measurement = Measurement(key="", value=rate, unit="tok/s", text=text)
+    return TableRun(row.row, row.line, asked=asked, measurement=measurement, notes=plan.defaults)
 
 
 def _is_asked(row: TableRun, words: Mapping[str, Any]) -> bool:
