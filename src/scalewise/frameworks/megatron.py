@@ -33,12 +33,11 @@ NAME = "megatron"
 VERSION = "megatron-core 0.19.2"
 
 
-def _ranks(facts: Facts) -> int:
-    return int(facts.get("dp_replicate", 1) * facts.get("dp_shard", 1))
-
-
 def _parallel(facts: Facts) -> bool:
-    return _ranks(facts) > 1
+    """Whether gradients are reduced: over data and context ranks, or replicas of experts."""
+    model = facts.get("model")
+    experts = isinstance(model, Model) and model.moe is not None
+    return experts or bool(facts["dp_replicate"] * facts["dp_shard"] * facts["cp"] > 1)
 
 
 # Sharding of data-parallel ranks.
@@ -431,6 +430,20 @@ def _read_tokens(settings: Settings) -> Facts:
     return {"tokens": float(samples * seq)} if samples and seq else {}
 
 
+def _check_together(facts: Facts, said: Said) -> None:
+    """Refuse what `validate_args` refuses of settings that are right alone."""
+    fsdp = said.settings.get("use_megatron_fsdp") or said.settings.get("use_torch_fsdp2")
+    if fsdp and said.settings.get("optimizer") not in ("adam", "sgd", None):
+        said.refuse("optimizer", facts["optimizer"], "FSDP of Megatron-LM has adam and sgd; use "
+                    "zero1")  # fmt: skip
+    if facts["gather_precision"] == "fp8" and facts["sharding"] == "ddp":
+        said.refuse("gather_precision", "fp8", "--fp8-param-gather needs ZeRO-1 or FSDP")
+    if facts["precision"] == "fp16" and said.settings.get("use_torch_fsdp2"):
+        said.refuse("precision", "fp16", "--use-torch-fsdp2 has no fp16; drop noreshard")
+    if facts["gather_precision"] == "fp8" and not said.settings.get("fp8"):
+        said.refuse("gather_precision", "fp8", "--fp8-param-gather needs GEMMs in fp8")
+
+
 _DATA = "the data says it, not a flag"
 
 ROWS: tuple[Row, ...] = (
@@ -447,7 +460,7 @@ ROWS: tuple[Row, ...] = (
     Joint(("ep", "etp"), ("expert_model_parallel_size", "expert_tensor_parallel_size"),
           _write_experts, _read_experts),
     SHARDING,
-    Number("micro_batch", "micro_batch_size", 1),
+    Number("micro_batch", "micro_batch_size"),
     Number("global_batch", "global_batch_size"),
     Fixed("num_microbatches", (), "follows from the global batch",
           counts=lambda facts: False),
@@ -456,8 +469,8 @@ ROWS: tuple[Row, ...] = (
           ("recompute_granularity", "recompute_method", "recompute_num_layers",
            "recompute_modules"), _write_recompute, _read_recompute),
     Fixed("mlp_tiles", (1,), "Megatron-LM computes an MLP at once; drop the tilemlp token"),
-    Choice("offload", {"": {}, "opt": {"optimizer_cpu_offload": True,
-                                       "use_precision_aware_optimizer": True}},
+    Choice("offload", {"opt": {"optimizer_cpu_offload": True,
+                               "use_precision_aware_optimizer": True}, "": {}},
            "only the optimizer (offopt) is offloaded whole"),
     Joint(("precision", "weights"), ("bf16", "fp16", "fp8", "fp8_recipe", "fp4", "fp4_recipe"),
           _write_precision, _read_precision),
@@ -490,5 +503,6 @@ ROWS: tuple[Row, ...] = (
     Fixed("lengths", (None,), _DATA, refuse=False),
     Fixed("batching", ("packed",), _DATA, refuse=False),
     Joint(("tokens",), ("train_samples",), _write_tokens, _read_tokens),
+    Joint((), (), _check_together, lambda settings: {}),
 )  # fmt: skip
 """Every fact of a plan, and the flags that say it."""
