@@ -171,3 +171,11 @@ def test_a_log_with_more_damaged_lines_than_others_is_refused(tmp_path: Path) ->
     path.write_text("\n".join(line[:130] if at % 3 else line for at, line in enumerate(lines)))
     with pytest.raises(InputError, match=r"line \d+: not a whole step line of megatron-lm"):
         read_log(path)
+
+
+@pytest.mark.parametrize("name", ["nemo-1.log", "transformers.log"])
+def test_a_bar_that_fills_megabytes_without_a_new_line_is_read(name: str, tmp_path: Path) -> None:
+    text = (DATA / name).read_bytes().replace(b"\n", b"\r")
+    path = tmp_path / "bar.log"
+    path.write_bytes(b"\r".join([text] * (6_000_000 // len(text))))
+    assert len(read_log(path).steps) >= 40

@@ -171,22 +171,24 @@ def _find(
     kind = found.kind
     mark, search, find = kind.mark, kind.pattern.search, block.find
     words = [(mark, 1), *((word, 1) for word in kind.once), *((word, 2) for word in kind.twice)]
-    line, counted = first, 0
+    colored, returns = b"\x1b" in block, b"\r" in block
+    # Ends of lines are looked for once each: a progress bar may fill a block without any.
+    line, counted, end, size = first, 0, 0, len(block)
+    newline, carriage = -1, -1 if returns else size
     at = find(mark)
     while at >= 0:
-        start = block.rfind(b"\n", counted, at) + 1 or counted
-        end = find(b"\n", at)
-        if end < 0:
-            end = len(block)
-        line += block.count(b"\n", counted, start)
-        counted = start
-        back = block.rfind(b"\r", start, at)
-        begin = back + 1 if back >= 0 else start
-        back = find(b"\r", at, end)
-        if back >= 0:
-            end = back
+        begin = block.rfind(b"\n", end, at) + 1 or end
+        if returns:
+            begin = block.rfind(b"\r", begin, at) + 1 or begin
+            if carriage < at:
+                carriage = find(b"\r", at) % (size + 1)
+        if newline < at:
+            newline = find(b"\n", at) % (size + 1)
+        end = min(newline, carriage)
+        line += block.count(b"\n", counted, begin)
+        counted = begin
         text = block[begin:end]
-        if b"\x1b" in text:
+        if colored:
             text = ANSI.sub(b"", text)
         match = search(text)
         if match is not None:
@@ -212,7 +214,11 @@ def _find_bars(scan: _Scan, block: bytes, first: int) -> None:
         while at >= 0:
             line += block.count(b"\n", counted, at)
             counted = at
-            start = max(block.rfind(b"\n", 0, at), block.rfind(b"\r", max(0, at - 4096), at)) + 1
+            # A bar is no longer than this.
+            before = max(0, at - 4096)
+            start = (
+                max(block.rfind(b"\n", before, at), block.rfind(b"\r", before, at), before - 1) + 1
+            )
             found = reading(block[start : at + len(mark)], line)
             if found is not None:
                 scan.bars.append(found)
