@@ -131,3 +131,15 @@ def test_a_table_in_place_of_records(run, tmp_path):
     assert "NCCL over TCP sockets instead of RDMA" in result.stdout
     result = run("validate", str(path), "--json")
     assert [row["status"] for row in json.loads(result.stdout)["rows"]] == ["ok", "ok"]
+
+
+def test_a_plan_leaves_open_what_the_log_states(run, tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text('model = "llama-3-8b"\non = "oci-h100"\n')
+    result = run(
+        "diagnose", "--plan", str(path), "--from", "tests/data/logs/torchtitan.log", "--json"
+    )
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["cluster"] == {"name": "oci-h100", "accelerators": 32}
+    assert found["workload"]["global_batch"] == 32

@@ -88,7 +88,8 @@ def _words(words: dict[str, Any], path: str | None, planned: Sequence[str]) -> d
         from scalewise.ask.state import read_plan
 
         plan = read_plan(path)
-        return {name: getattr(plan, name) for name in planned} | given
+        filled = {name: getattr(plan, name) for name in planned}
+        return {name: value for name, value in filled.items() if value not in (None, ())} | given
     return given
 
 
