@@ -393,3 +393,25 @@ def test_loading_needs_no_heavy_library():
         "sys.exit(sorted({'numpy', 'rich', 'click', 'torch'} & set(sys.modules)).__len__())"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_cluster_on_a_base(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCALEWISE_CATALOG", str(tmp_path))
+    folder = tmp_path / "clusters"
+    folder.mkdir()
+    (folder / "pod.toml").write_text('base = "dgx-h100"\nscale_out_bandwidth = "200Gbit/s"\n')
+    (folder / "next.toml").write_text('base = "pod"\naccelerator = "h200"\npue = 1.3\n')
+    usual, pod, after = (load_cluster(name, 16) for name in ("dgx-h100", "pod", "next"))
+    assert (pod.name, pod.scale_out_bandwidth) == ("pod", 25e9)
+    assert pod.network_watts == pytest.approx(usual.network_watts / 2, rel=0.01)
+    assert pod.host_memory_bytes == usual.host_memory_bytes
+    assert (after.accelerator.name, after.pue, after.scale_out_bandwidth) == (
+        "h200-sxm-141gb", 1.3, 25e9,
+    )  # fmt: skip
+
+
+def test_bases_in_a_circle_are_refused(tmp_path):
+    for name, base in (("a", "b"), ("b", "a")):
+        (tmp_path / f"{name}.toml").write_text(f'base = "{base}.toml"\n')
+    with pytest.raises(InputError, match="leads back to this file"):
+        load_cluster(str(tmp_path / "a.toml"))

@@ -27,7 +27,7 @@ LAYERS = (
     ("physics", "records", "ranges"),
     ("step",),
     ("sweep",),
-    ("evidence", "explore", "simulation", "measure"),
+    ("evidence", "explore", "simulation", "measure", "inventory"),
     ("ask",),
     ("frameworks",),
     ("diagnosis",),

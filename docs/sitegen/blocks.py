@@ -49,6 +49,7 @@ TAGS = {
     "python": {"runnable", "not-run"},
     "toml": {"file", "not-run"},
     "json": {"file", "not-run"},
+    "csv": {"file", "not-run"},
 }
 """Options of which a fence of each language needs one."""
 

@@ -10,6 +10,7 @@ import re
 
 import click
 
+from scalewise.cli.catalog import Clusters
 from scalewise.cli.main import cli
 from sitegen.words import fence, table
 
@@ -44,6 +45,9 @@ def described(command: click.Command, parent: click.Context, name: str, level: i
             inner = command.get_command(context, below)
             assert inner is not None
             text.append(described(inner, context, below, level + 1))
+    if isinstance(command, Clusters):
+        text += [described(inner, parent, f"{name} {below}", level + 1)
+                 for below, inner in command.below().items()]  # fmt: skip
     return "\n".join(text) + "\n"
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from scalewise.simulation.simulate import Timeline
     from scalewise.step.estimate import Estimates
     from scalewise.step.result import Estimate
+    from scalewise.trace.summary import TraceSummary
 
 
 def _question(
@@ -307,7 +308,8 @@ def diagnose(
     workload: Workload | None = None,
     strategy: Strategy | str | None = None,
     *,
-    measured: str | Sequence[str] | Mapping[str | int, str | float],
+    measured: str | Sequence[str] | Mapping[str | int, str | float] = (),
+    trace: str | Path | Sequence[str | Path] | TraceSummary | None = None,
     profile: str | None = None,
     nccl: str | float | None = None,
     software_differs: bool = False,
@@ -322,7 +324,8 @@ def diagnose(
         workload: Sequence length, batch, precision, tokens.
         strategy: As for `estimate`.
         measured: "1,786 tok/s", "41% MFU", "0.86 s/step", or several by GPUs or strategy:
-            "8=7000,32=1786", or {8: 7000, 32: 1786}.
+            "8=7000,32=1786", or {8: 7000, 32: 1786}. By default the steps of the trace.
+        trace: Traces of the run: files, folders, or what `trace` read.
         profile: Fractions of a step: "compute=0.62,exposed=0.30,idle=0.08".
         nccl: Bus bandwidth of nccl-tests between two nodes, per node: "3.2GB/s".
         software_differs: Whether every run has software of its own.
@@ -340,10 +343,17 @@ def diagnose(
         texts: Sequence[str] = [f"{key}={value}" for key, value in measured.items()]
     else:
         texts = [measured] if isinstance(measured, str) else measured
+    read: TraceSummary | None = None
+    if isinstance(trace, (str, Path, Sequence)):
+        from scalewise.trace.read import read_trace
+
+        read = read_trace(trace)
+    else:
+        read = trace
     question, objects = _question(model, on, workload, strategy, words)
     return answer(
         question,
-        parse_measured(texts),
+        () if read is not None and not texts else parse_measured(texts),
         evidence=Evidence(
             profile=None if profile is None else parse_profile(profile),
             node_rate=None if nccl is None else parse_node_rate(nccl),
@@ -351,6 +361,7 @@ def diagnose(
         convention=convention,
         objects=objects,
         apart=software_differs,
+        trace=read,
     )
 
 

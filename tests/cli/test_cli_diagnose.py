@@ -22,6 +22,7 @@ def test_leads_with_the_verdict(run):
     table = result.stdout.split("What would explain it")[1]
     assert table.index("NCCL over TCP sockets") < table.index("PCIe instead of NVLink")
     assert "something not on this list" in table
+    assert "Against them: 9.3% MFU here (causal), above 0 of 3 comparable runs." in text
     for label in ("Published: ", "Together: ", "Ruled out", "Check: ", "Mended: ", "Next: "):
         assert label in result.stdout
     assert "Even if nothing is broken: " in result.stdout
@@ -143,3 +144,22 @@ def test_a_plan_leaves_open_what_the_log_states(run, tmp_path):
     found = json.loads(result.stdout)
     assert found["cluster"] == {"name": "oci-h100", "accelerators": 32}
     assert found["workload"]["global_batch"] == 32
+
+
+def test_a_trace_is_laid_beside_the_prediction(run, tmp_path):
+    words = ("llama-3-8b", "--on", "dgx-h100", "--gpus", "32", "--strategy", "fsdp32-mb1",
+             "--seq", "4096", "--batch", "64")  # fmt: skip
+    path = str(tmp_path / "step.json.gz")
+    slow = ("--set", "cluster.scale_out_bandwidth=5GB/s")
+    assert run("timeline", *words, *slow, "-o", path).exit_code == 0
+    done = run("diagnose", *words, "--trace", path)
+    assert done.exit_code == 0, done.stderr
+    assert "step (ms)" in done.stdout
+    assert "Differs: exposed DP: " in done.stdout
+    answer = json.loads(run("diagnose", *words, "--trace", path, "--json").stdout)
+    assert answer["groups"][0]["key"] == "network"
+    assert answer["trace"]["rows"][0]["part"] == "gemm"
+    assert answer["runs"][0]["text"].endswith("/step in the trace")
+    both = run("diagnose", *words, "--trace", path, "--profile", "compute=1")
+    assert both.exit_code == 2
+    assert "exclude each other" in both.stderr

@@ -18,7 +18,7 @@ def test_json_has_the_same(run):
     data = json.loads(run("doctor", "--json").stdout)
     assert set(data) == {
         "scalewise", "python", "executable", "platform", "cpus", "memory_bytes", "core", "extras",
-        "devices", "catalog", "user_catalog",
+        "devices", "diagnose", "catalog", "user_catalog",
     }  # fmt: skip
     assert set(data["extras"]) == {"plotly", "scipy", "polars", "torch", "starlette"}
     assert all(data["core"].values())

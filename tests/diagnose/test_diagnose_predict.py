@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import scalewise as sw
-from scalewise.diagnosis.causes import CAUSES, HEALTHY, OTHER
+from scalewise.diagnosis.causes import CAUSES, HEALTHY, OTHER, STAGED
+from scalewise.diagnosis.parts import COARSE, shares
 from scalewise.diagnosis.predict import Table, predict
 from scalewise.step.result import Estimate
 
@@ -96,10 +97,11 @@ def test_fewer_micro_batches(fsdp):
 def test_waiting_for_a_slow_node_is_exposed_communication(fsdp):
     _, table = fsdp
     point = table.points("slow_node")[-1]
-    compute, exposed, idle = table.parts[0, point]
+    usual, parts = table.parts[0, 0], table.parts[0, point]
+    compute, exposed, idle = (float(shares(parts, name)) for name in COARSE)
     assert exposed > 0.5 > compute
     assert compute * np.exp(-table.log_rate[0, point]) == pytest.approx(
-        table.parts[0, 0, 0] * np.exp(-table.log_rate[0, 0])
+        shares(usual, "compute") * np.exp(-table.log_rate[0, 0])
     )
     assert idle < 0.1
 
@@ -147,3 +149,35 @@ def test_every_cause_has_words():
         assert cause.check
         assert not cause.check.endswith(".")
         assert cause.prior > 0.0
+
+
+def test_an_mfu_may_be_over_the_sparse_peak(fsdp):
+    e, plain = fsdp
+    counted = predict([e], by_flops=[True])
+    point = counted.points("counting")[0]
+    assert counted.log_rate[0, 0] - counted.log_rate[0, point] == pytest.approx(np.log(2.0))
+    assert np.isinf(plain.log_prior[plain.points("counting")]).all()
+
+
+def test_network_without_gpudirect_is_a_fraction_of_its_rate(fsdp):
+    e, table = fsdp
+    points = table.points("nics")
+    staged = points[table.variant[points] == STAGED]
+    assert table.value[staged][[0, -1]] == pytest.approx([0.33, 0.83])
+    assert CAUSES["nics"].words is not None
+    assert CAUSES["nics"].words(0.5, STAGED) == "50% of the usual rate (no GPUDirect, other rails)"
+    assert CAUSES["nics"].words(0.125, 0.125) == "1 of every 8 NICs"
+    shown = CAUSES["nics"].shows
+    assert shown is not None
+    assert shown(e, 0.5, STAGED).startswith("nccl-tests between two nodes shows about 143 GB/s")
+
+
+def test_slow_tensor_parallelism_is_of_pytorch():
+    e = asked(strategy="fsdp4-tp8-mb1")
+    table = predict([e])
+    points = table.points("eager_tp")
+    seconds = e.workload.tokens_per_step / 32 / np.exp(table.log_rate[0, points[-1]])
+    assert seconds - e.step_seconds == pytest.approx(7.0 * e.terms["tensor_parallel"])
+    assert (
+        len(predict([asked(strategy="zero1x4-tp8-mb1", stack="megatron")]).points("eager_tp")) == 0
+    )

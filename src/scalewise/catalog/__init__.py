@@ -108,7 +108,7 @@ def load_cluster(name: str, accelerators: int | None = None, **given: Any) -> Cl
         notes = f"no cluster of this name: typical figures of the accelerator {accelerator.name}"
         return typical_cluster(accelerator, notes=notes, source=accelerator.source, **size)
     path = find("clusters", name)
-    table = _table(path, Cluster, CLUSTER_UNITS)
+    table = _cluster_table(path)
     if "scale_out_bandwidth" in given:
         table.pop("network_watts", None)
     table |= size
@@ -122,6 +122,33 @@ def load_cluster(name: str, accelerators: int | None = None, **given: Any) -> Cl
         fabric = load_fabric(_beside(path, fabric))
     full = _completed(accelerator, fabric, table, path)
     return _convert(full, Cluster, path)
+
+
+def _cluster_table(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Return the fields of a cluster file, on top of those of its `base`.
+
+    A cluster that names a base has what its own file does not say from there, but for the name. The
+    power of the network follows its rate, unless the file has both.
+    """
+    own = dict(_read(path))
+    base = own.pop("base", None)
+    table = _table(path, Cluster, CLUSTER_UNITS, content=own)
+    if base is None:
+        return table
+    below = find("clusters", _beside(path, base))
+    if below in (path, *above):
+        raise InputError(f"{path}: base = {base} leads back to this file", hint="name another base")
+    inherited = _cluster_table(below, (path, *above))
+    for key in ("accelerator", "fabric"):
+        if key in inherited:
+            inherited[key] = _beside(below, inherited[key])
+    if "accelerator" in table:
+        # These belong to the accelerator of the base.
+        for key in ("scale_up_bandwidth", "host_watts", "power_cap_watts", "usd_per_hour"):
+            inherited.pop(key, None)
+    if "scale_out_bandwidth" in table:
+        inherited.pop("network_watts", None)
+    return inherited | table
 
 
 def _names_accelerator(name: str) -> bool:
@@ -279,7 +306,7 @@ def _plain(name: str) -> str:
 def _beside(path: Path, name: Any) -> str:
     """Resolve a relative path inside a file against that file."""
     if not isinstance(name, str):
-        message = f"{path}: accelerator and fabric must be names or paths, not {name!r}"
+        message = f"{path}: accelerator, fabric and base must be names or paths, not {name!r}"
         raise InputError(message)
     return str(path.parent / user_path(name)) if name.endswith(".toml") else name
 
@@ -302,10 +329,16 @@ def _read_version(path: Path, _version: int) -> dict[str, Any]:
     return read_toml(path, what="catalog file")
 
 
-def _table(path: Path, type_: type[msgspec.Struct], units: Mapping[str, str]) -> dict[str, Any]:
+def _table(
+    path: Path,
+    type_: type[msgspec.Struct],
+    units: Mapping[str, str],
+    content: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return the content of a file with quantities in SI; unknown keys are errors."""
     known = type_.__struct_fields__
-    table = {key: value for key, value in _read(path).items() if key != "aliases" or key in known}
+    given = _read(path) if content is None else content
+    table = {key: value for key, value in given.items() if key != "aliases" or key in known}
     for key in table:
         if key not in known:
             message = f"{path}: unknown key `{key}`"

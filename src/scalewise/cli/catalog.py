@@ -4,6 +4,7 @@
     scalewise accelerators h100-sxm-80gb # one entry, with every number and its source
     scalewise stacks megatron-lm         # the stack of a framework
     scalewise clusters --json
+    scalewise clusters new my-pod        # see `clusters_new`
 
 A name, an alias or a file shows that entry in detail; any other word filters the list.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -67,13 +68,37 @@ def accelerators(word: str | None, *, as_json: bool) -> None:
     )
 
 
-@click.command(short_help="List the clusters, or show one.")
+class Clusters(click.Command):
+    """List of the clusters; with `new` as its first word, another command."""
+
+    def below(self) -> dict[str, click.Command]:
+        """Return the commands that are named by the first word."""
+        from scalewise.cli.clusters_new import new
+
+        return {"new": new}
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Return the context of the list, or of the command that the first word names."""
+        if args[:1] == ["new"]:
+            name, rest = f"{info_name} new", args[1:]
+            return self.below()["new"].make_context(name, rest, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(cls=Clusters, short_help="List the clusters, or show one.")
 @_FILTER
 @_JSON
 def clusters(word: str | None, *, as_json: bool) -> None:
     """List the clusters whose name contains FILTER, or show one in detail.
 
-    FILTER is a part of a name, or the name of one cluster, or its .toml file.
+    FILTER is a part of a name, or the name of one cluster, or its .toml file. `clusters new NAME`
+    writes a file of your own cluster, from what its tools say.
     """
     from scalewise.cli import details
 

@@ -49,6 +49,17 @@ DEVICE_TOOLS = {
     "nvidia-smi": ("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"),
     "rocm-smi": ("--showproductname",),
 }
+DIAGNOSE = {
+    "nvidia-smi": "throttled GPUs, NVLink",
+    "all_reduce_perf": "network and NVLink bandwidth (nccl-tests)",
+    "ibstat": "NIC rates and ports",
+    "lspci": "devices of the host",
+    "py-spy": "what the host does",
+    "nsys": "profiles without code",
+    "scontrol": "nodes of Slurm",
+}
+"""Tools whose output `diagnose` asks for, and what each decides."""
+
 TIMEOUT_SECONDS = 5.0
 
 
@@ -67,7 +78,8 @@ def examine() -> dict[str, Any]:
     """Return the facts about this installation.
 
     Returns:
-        Versions, extras, devices and catalog as plain types; a failed check is its message.
+        Versions, extras, devices, tools of `diagnose` and catalog as plain types; a failed check
+        is its message.
     """
     return {
         "scalewise": __version__,
@@ -79,6 +91,7 @@ def examine() -> dict[str, Any]:
         "core": {name: _version(name) for name in CORE},
         "extras": {name: _version(name) for name in EXTRAS},
         "devices": {tool: _devices(tool) for tool in DEVICE_TOOLS},
+        "diagnose": {tool: shutil.which(tool) is not None for tool in DIAGNOSE},
         "catalog": {kind: _entries(kind) for kind in CATALOG},
         "user_catalog": _user_catalog(),
     }
@@ -143,6 +156,20 @@ def _user_catalog() -> str | None:
     return own if os.path.isdir(folder) else f"{own} (no such folder)"  # noqa: PTH112
 
 
+def _diagnose(found: dict[str, Any]) -> str:
+    """Return which checks of a slow run can be made here, and which tools are missing."""
+    tools = found["diagnose"]
+    lines = [f"{tool}: {DIAGNOSE[tool]}" for tool, present in tools.items() if present]
+    if found["extras"]["torch"]:
+        lines.append("torch.profiler: traces for --trace")
+    absent = [tool for tool, present in tools.items() if not present]
+    if not found["extras"]["torch"]:
+        absent.append("torch.profiler")
+    if absent:
+        lines.append(f"not here: {', '.join(absent)}")
+    return "\n".join(lines)
+
+
 def _draw(found: dict[str, Any], out: Console) -> None:
     from rich.table import Table
     from rich.text import Text
@@ -167,6 +194,7 @@ def _draw(found: dict[str, Any], out: Console) -> None:
     for tool, lines in found["devices"].items():
         text = lines if isinstance(lines, str) else "\n".join(lines) or "no device"
         rows.append((tool, text))
+    rows.append(("diagnose", _diagnose(found)))
     counts = ", ".join(f"{count} {kind}" for kind, count in found["catalog"].items())
     rows.append(("catalog", counts))
     rows.append(("user catalog", found["user_catalog"] or "none ($SCALEWISE_CATALOG is not set)"))

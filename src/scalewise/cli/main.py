@@ -37,6 +37,7 @@ _HELP = {
     "validate": "Compare predictions with published runs.",
     "calibrate": "Fit constants to measured runs.",
     "compare": "Compare predictions with your measurements.",
+    "remember": "Keep your runs; later answers use them.",
     "trace": "Measure exposed communication in profiler traces.",
     "measure": "Measure training on the GPUs of this machine or cluster.",
     "ui": "Open the web UI.",

@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from scalewise.diagnosis.causes import CAUSES, GROUPS, Cause
 from scalewise.diagnosis.evidence import Evidence, log_evidence
 from scalewise.diagnosis.faster import faster, slower
 from scalewise.diagnosis.invert import invert
-from scalewise.diagnosis.nearest import nearest_runs
+from scalewise.diagnosis.nearest import nearest_runs, own_runs
 from scalewise.diagnosis.next_measurement import (
     Candidate,
     State,
@@ -39,6 +40,7 @@ from scalewise.diagnosis.result import (
     Verdict,
 )
 from scalewise.diagnosis.runs import Run, errors_of, measured_runs
+from scalewise.diagnosis.traces import has_all_nodes, lay_beside, measurement_of, with_waits
 from scalewise.physics.memory import normal_cdf
 from scalewise.ranges import Z80
 
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from scalewise.model import Convention
     from scalewise.numeric import Array
     from scalewise.step.result import Estimate
+    from scalewise.trace.summary import TraceSummary
 
 SHOWN = 0.01
 """Odds from which a cause is not ruled out."""
@@ -94,8 +97,9 @@ def infer(
     """
     estimates = [run.estimate for run in runs] + list(further)
     table = predict(
-        estimates, by_time=[run.by_time for run in runs], judged=len(runs), causes=causes
-    )
+        estimates, by_time=[run.by_time for run in runs], by_flops=[run.by_flops for run in runs],
+        judged=len(runs), causes=causes,
+    )  # fmt: skip
     known = errors_of(estimates[: len(runs)], apart=apart)
     own = [run.measurement.noise for run in runs]
     more = errors_of(estimates, apart=apart) if further else known
@@ -134,6 +138,7 @@ def diagnose(
     convention: Convention = "causal",
     objects: Objects | None = None,
     apart: bool = False,
+    trace: TraceSummary | None = None,
 ) -> Diagnosis:
     """Return what explains measured runs.
 
@@ -144,12 +149,16 @@ def diagnose(
         convention: FLOP convention of measured MFU and TFLOP/s.
         objects: What is at hand instead of a name.
         apart: Whether every run has software of its own, so that they share no level.
+        trace: Trace of the first run: its parts are evidence, and the time of its steps is the
+            measurement where none is given.
 
     Raises:
         InputError: If a word is not understood, or a run cannot be.
     """
+    if trace is not None and not measurements:
+        measurements = (measurement_of(trace),)
     runs, asked = measured_runs(question, measurements, convention=convention, objects=objects)
-    return diagnose_runs(runs, asked, evidence=evidence, apart=apart)
+    return diagnose_runs(runs, asked, evidence=evidence, apart=apart, trace=trace)
 
 
 def diagnose_runs(
@@ -160,6 +169,7 @@ def diagnose_runs(
     logs: Sequence[LogSummary] = (),
     notes: Sequence[str] = (),
     apart: bool = False,
+    trace: TraceSummary | None = None,
 ) -> Diagnosis:
     """Return what explains runs that have their estimates.
 
@@ -170,9 +180,16 @@ def diagnose_runs(
         logs: What logs say besides the measured numbers.
         notes: What else a reader should know.
         apart: Whether every run has software of its own, so that they share no level.
+        trace: Trace of the first run.
     """
     known = evidence or Evidence()
     e = runs[0].estimate
+    beside = None
+    if trace is not None:
+        gpus = e.cluster.accelerators
+        beside = lay_beside(e, trace, e.workload.tokens_per_step / (runs[0].rate * gpus))
+        profile = with_waits(beside.profile, beside, whole=has_all_nodes(e, trace))
+        known = msgspec.structs.replace(known, profile=profile)
     listed = candidates(
         e, [run.estimate for run in runs],
         profiled=known.profile is not None, node_rate=known.node_rate is not None,
@@ -196,9 +213,16 @@ def diagnose_runs(
         ruled_out=_ruled_out(found) if verdict == "slow" else (),
         entropy=float(entropy(found.causes)),
         following=following,
-        comparable=nearest_runs(e),
+        comparable=(*own_runs(e), *nearest_runs(e)),
         faster=faster(runs[0]) if verdict == "fast" else (),
-        notes=(*notes, *asked.notes, *_unstated(asked), *_notes(runs)),
+        trace=beside,
+        notes=(
+            *notes,
+            *asked.notes,
+            *_unstated(asked),
+            *_notes(runs),
+            *(beside.notes if beside else ()),
+        ),
         changes=asked.changes,
         defaults=asked.defaults,
         logs=tuple(logs),

@@ -19,9 +19,11 @@ import numpy as np
 from scalewise.diagnosis import changes
 from scalewise.diagnosis.changes import Columns, Rows, node_rate, value_of
 from scalewise.numeric import Array
+from scalewise.ranges import family_of
 from scalewise.units import format_percent, format_rate, format_seconds, grouped
 
 if TYPE_CHECKING:
+    from scalewise.model import Convention
     from scalewise.step.result import Estimate
 
 HEALTHY, OTHER = 0.25, 0.10
@@ -39,6 +41,22 @@ TCP_PAYLOAD, TCP_SPREAD = 0.64, 0.30
 
 PCIE = 8e9, 60e9
 """Rates of PCIe between GPUs, bytes/s: generation 3 through the host to generation 5 x16."""
+
+WITHOUT_GPUDIRECT = 0.33, 0.83
+"""Rate of RDMA through host memory over that of GPUDirect: 0.36 (NVIDIA/nccl issue 1412), a half
+(issue 465), 0.83 where the link to the CPU is fast (issue 1579). Traffic that leaves its rail is
+taken for as slow."""
+
+STAGED, OF_STAGED = -1.0, 0.3
+"""Variant of a network at a fraction of its rate with all NICs, and its prior among them."""
+
+TENSOR_TIMES = 1.5, 8.0
+"""Exposed time of tensor parallelism over that of fused, overlapped collectives: judgement."""
+
+CONVENTIONS: tuple[Convention, ...] = ("causal", "palm", "megatron", "6n")
+
+SPARSE = 2.0
+"""Peak with structured sparsity over the dense one, in NVIDIA's datasheets."""
 
 POINTS = 24
 """Points of a grid."""
@@ -93,6 +111,8 @@ class Cause:
     """Columns of a step that it changes."""
     terms: Callable[[Rows, Array], None] | None = None
     """Arithmetic on the terms, after the columns."""
+    flops: bool = False
+    """Whether it changes an MFU only, which is FLOPs over a peak."""
     words: Callable[[float, float], str] | None = None
     """A value (and its variant) as text; None without a parameter."""
     healthy: Callable[[Estimate], str] | None = None
@@ -108,6 +128,7 @@ GROUPS = {
     "software": "software of the step",
     "hardware": "slow GPUs or nodes",
     "input": "data and batch",
+    "counting": "how it was counted",
 }
 """Groups of causes by key, with labels."""
 
@@ -137,7 +158,14 @@ def _nics(e: Estimate) -> Grid:
     spread = np.array([1.0 / 1.1, 1.0, 1.1])
     values = (fractions[:, None] * spread).ravel()
     weights = (np.array(used)[:, None] * np.array([0.25, 0.5, 0.25])).ravel()
-    return grid(values, weights, np.repeat(fractions, 3))
+    staged = np.geomspace(*WITHOUT_GPUDIRECT, POINTS // 3)
+    return grid(
+        np.concatenate([values, staged]),
+        np.concatenate(
+            [(1.0 - OF_STAGED) * weights, np.full(len(staged), OF_STAGED / len(staged))]
+        ),
+        np.concatenate([np.repeat(fractions, 3), np.full(len(staged), STAGED)]),
+    )
 
 
 def _pcie(e: Estimate) -> Grid:
@@ -214,13 +242,27 @@ def _fewer(e: Estimate) -> Grid:
     return grid(np.array(found)) if found else NONE
 
 
+def _counting(e: Estimate) -> Grid:
+    flops = {name: e.model.training_flops(e.workload.seq_len, name) for name in CONVENTIONS}
+    fewer = [flops[name] / flops[e.convention] for name in CONVENTIONS]
+    values = [1.0 / SPARSE, *(ratio for ratio in fewer if ratio < 1.0 - COUNTS_FROM)]
+    weights = np.array([2.0, *[1.0] * (len(values) - 1)])
+    return grid(np.array(values), weights)
+
+
+def _eager_tp(e: Estimate) -> Grid:
+    eager = e.strategy.tp > 1 and family_of(e.stack) == "pytorch"
+    return logarithmic(*TENSOR_TIMES, POINTS // 2) if eager else NONE
+
+
 def _per_node(value: float, variant: float) -> str:
     del variant
     return f"{format_rate(value)} per node"
 
 
 def _of_nics(value: float, variant: float) -> str:
-    del value
+    if variant == STAGED:
+        return f"{_of_rate(value, 0.0)} (no GPUDirect, other rails)"
     used = Fraction(variant).limit_denominator(8)
     return f"{used.numerator} of every {used.denominator} NICs"
 
@@ -240,8 +282,13 @@ def _of_rate(value: float, variant: float) -> str:
     return f"{format_percent(value, decimals=0)} of the usual rate"
 
 
+def _nics_show(e: Estimate, value: float, variant: float) -> str:
+    return _nccl_shows(e, (value if variant == STAGED else variant) * node_rate(e), 0.0)
+
+
 def _nccl_shows(e: Estimate, value: float, variant: float) -> str:
-    rate = value if variant == 0.0 else variant * node_rate(e)
+    del variant
+    rate = value
     return (
         f"nccl-tests between two nodes shows about {format_rate(rate)}, "
         f"healthy is {format_rate(node_rate(e))}"
@@ -268,12 +315,12 @@ _TABLE = (
         mend="load the RDMA plugin of the network (NCCL_NET, NCCL_IB_HCA) and GPUDirect",
     ),
     Cause(
-        key="nics", label="a part of the NICs in use", group="network", prior=0.14, grid=_nics,
-        columns=changes.fewer_nics,
-        words=_of_nics,
-        healthy=lambda e: format_rate(node_rate(e)), shows=_nccl_shows,
-        check="NCCL_DEBUG=INFO lists the NICs under NET/IB: one per GPU is healthy",
-        mend="name all NICs in NCCL_IB_HCA, and pass them into the container",
+        key="nics", label="a part of the NICs in use, or no GPUDirect", group="network",
+        prior=0.18, grid=_nics, columns=changes.fewer_nics, words=_of_nics,
+        healthy=lambda e: format_rate(node_rate(e)), shows=_nics_show,
+        check="NCCL_DEBUG=INFO lists the NICs under NET/IB, one per GPU, each with GDRDMA and on "
+        "the rail of its GPU",
+        mend="name all NICs in NCCL_IB_HCA, pass them into the container, load nvidia-peermem",
     ),
     Cause(
         key="pcie", label="PCIe instead of NVLink inside a node", group="links", prior=0.06,
@@ -348,11 +395,27 @@ _TABLE = (
         mend="more loader workers, prefetch, local or packed data",
     ),
     Cause(
-        key="padding", label="padding, or tokens that are not counted", group="input", prior=0.03,
-        grid=_padding, terms=changes.useful_tokens,
-        words=lambda value, _: f"{format_percent(value, decimals=0)} useful tokens",
-        check="count the tokens with labels in one batch, over batch x sequence length",
-        mend="pack sequences",
+        key="padding", label="padding, or stalls of checkpoints and evaluation", group="input",
+        prior=0.05, grid=_padding, terms=changes.useful_tokens,
+        words=lambda value, _: f"{format_percent(value, decimals=0)} useful tokens or time",
+        check="count the tokens with labels in one batch, over batch x sequence length; compare "
+        "the median step with the mean",
+        mend="pack sequences, save checkpoints asynchronously",
+    ),
+    Cause(
+        key="counting", label="an MFU counted otherwise than stated", group="counting",
+        prior=0.06, grid=_counting, terms=changes.useful_tokens, flops=True,
+        words=lambda value, _: f"{1.0 / value:.2f} times the peak or fewer FLOPs",
+        check="read the peak in the formula of the MFU: NVIDIA's datasheets print twice the dense "
+        "one, with sparsity; state the FLOPs with --convention",
+        mend="count over the dense peak",
+    ),
+    Cause(
+        key="eager_tp", label="slow tensor parallelism, eager or not fused", group="software",
+        prior=0.03, grid=_eager_tp, terms=changes.longer_tensor_groups,
+        words=lambda value, _: f"{value:.1f} times as long",
+        check="a profile shows gaps and small collectives of the tensor-parallel group",
+        mend="compile the blocks, async tensor parallelism, or a smaller degree",
     ),
     Cause(
         key="every_step", label="gradients reduced in every micro-batch", group="overlap",

@@ -14,19 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalewise.catalog import load_fabric
+from scalewise.diagnosis.parts import PLACE
 from scalewise.numeric import Array, scalar
 from scalewise.physics.links import Links
 from scalewise.stack import load_stack
 from scalewise.step.recompute import FULL
-from scalewise.terms import TERMS
 
 if TYPE_CHECKING:
     from scalewise.step.result import Estimate
 
 Columns = dict[str, Any]
-
-IN_COLLECTIVES = ("bubble", "straggler")
-"""Terms that are waiting, which a profiler sees as a collective or a receive that takes long."""
 
 TENSOR = ("tensor_parallel", "context_parallel")
 """Terms of the groups that a wrong rank order spreads over nodes."""
@@ -45,12 +42,8 @@ class Rows:
 
     seconds: Array
     """Time of a step."""
-    compute: Array
-    """Seconds in which kernels compute."""
-    exposed: Array
-    """Seconds in which a rank waits for communication, other ranks included."""
-    idle: Array
-    """Seconds in which the device waits for the host."""
+    parts: Array
+    """Seconds by part (`parts.PARTS`), a column each."""
     tokens: Array
     """Counted tokens of a step over those of the question."""
     terms: Mapping[str, Array]
@@ -65,28 +58,23 @@ class Rows:
     def of(self, rows: slice) -> Rows:
         """Return some rows."""
         return Rows(
-            seconds=self.seconds[rows], compute=self.compute[rows], exposed=self.exposed[rows],
-            idle=self.idle[rows], tokens=self.tokens[rows], micro=self.micro,
-            terms={name: seconds[rows] for name, seconds in self.terms.items()},
+            seconds=self.seconds[rows], parts=self.parts[rows], tokens=self.tokens[rows],
+            micro=self.micro, terms={name: seconds[rows] for name, seconds in self.terms.items()},
             once=self.once[rows], healthy=self.healthy,
         )  # fmt: skip
 
+    def add(self, part: str, seconds: Array) -> None:
+        """Add seconds to a step, in one part of it."""
+        parts = np.array(self.parts)
+        parts[:, PLACE[part]] += seconds
+        self.seconds, self.parts = self.seconds + seconds, parts
 
-def split_terms(terms: Mapping[str, Array]) -> tuple[Array, Array, Array]:
-    """Return seconds of compute, exposed communication and idle, as a profiler separates them.
-
-    Contention is compute, because kernels run. Bubble and stragglers are communication: a rank
-    waits for them inside of a collective or a receive.
-    """
-    compute, exposed, idle = (np.zeros_like(next(iter(terms.values()))) for _ in range(3))
-    for name, seconds in terms.items():
-        if TERMS[name].kind == "compute" or name == "contention":
-            compute = compute + seconds
-        elif TERMS[name].kind == "communication" or name in IN_COLLECTIVES:
-            exposed = exposed + seconds
-        else:
-            idle = idle + seconds
-    return compute, exposed, idle
+    def start_again(self, part: str, seconds: Array) -> None:
+        """Take the step as predicted, and add seconds in one part of it."""
+        assert self.healthy is not None
+        self.seconds = self.healthy.seconds + 0.0 * seconds
+        self.parts = np.repeat(self.healthy.parts, len(seconds), axis=0)
+        self.add(part, seconds)
 
 
 def value_of(e: Estimate, column: str) -> float:
@@ -243,7 +231,7 @@ def spread_groups(e: Estimate, values: Array, variant: Array) -> Columns:
 
 def wait_for_data(rows: Rows, values: Array) -> None:
     """Add seconds per step in which nothing runs."""
-    rows.seconds, rows.idle = rows.seconds + values, rows.idle + values
+    rows.add("idle", values)
 
 
 def useful_tokens(rows: Rows, values: Array) -> None:
@@ -260,10 +248,7 @@ def wait_for_slow_node(rows: Rows, values: Array) -> None:
     """Count what the slow node needs more as waiting: a profiled rank is probably another one."""
     del values
     assert rows.healthy is not None
-    more = rows.seconds - rows.healthy.seconds
-    rows.compute = rows.healthy.compute + 0.0 * more
-    rows.idle = rows.healthy.idle + 0.0 * more
-    rows.exposed = rows.healthy.exposed + more
+    rows.start_again("straggler", rows.seconds - rows.healthy.seconds)
 
 
 def reduce_each_time(rows: Rows, values: Array) -> None:
@@ -275,7 +260,14 @@ def reduce_each_time(rows: Rows, values: Array) -> None:
     assert rows.healthy is not None
     unchanged = rows.seconds == rows.healthy.seconds
     more = np.where(unchanged, (rows.micro - 1.0) * rows.healthy.once, 0.0)
-    rows.seconds, rows.exposed = rows.seconds + more, rows.exposed + more
+    rows.add("dp", more)
+
+
+def longer_tensor_groups(rows: Rows, values: Array) -> None:
+    """Multiply the time that tensor parallelism exposes."""
+    assert rows.healthy is not None
+    exposed = rows.healthy.terms["tensor_parallel"]
+    rows.start_again("tp", (values - 1.0) * exposed)
 
 
 def only_tensor_groups(rows: Rows, values: Array) -> None:
@@ -290,5 +282,4 @@ def only_tensor_groups(rows: Rows, values: Array) -> None:
         (np.maximum(rows.terms[name] - usual.terms[name], 0.0) for name in TENSOR),
         np.zeros_like(rows.seconds),
     )
-    rows.seconds, rows.exposed = usual.seconds + more, usual.exposed + more
-    rows.compute, rows.idle = usual.compute + 0.0 * more, usual.idle + 0.0 * more
+    rows.start_again("tp", more)

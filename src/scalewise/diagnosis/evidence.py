@@ -4,7 +4,7 @@
     parse_node_rate("3.2GB/s")
     log_evidence(table, Evidence(node_rate=3.2e9))
 
-Logs are read in `diagnosis.logs`, and end as the same `Evidence`.
+Logs are read by `logs`, traces by `traces`, and end as the same `Evidence`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import math
 import msgspec
 import numpy as np
 
+from scalewise.diagnosis.parts import COARSE, EXPOSED_PLACES, shares
 from scalewise.diagnosis.predict import OTHER_KEY, Table
 from scalewise.errors import InputError, did_you_mean
 from scalewise.numeric import Array
 from scalewise.units import parse
-
-PARTS = ("compute", "exposed", "idle")
-"""Parts of a step in a profile, as in `Table.parts`."""
 
 PROFILE_NOISE = 0.07
 """Standard deviation of a fraction: 5% of the profile, 5% of the model."""
@@ -41,7 +39,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What is known besides rates."""
 
     profile: dict[str, float] | None = None
-    """Fractions of the step by part."""
+    """Fractions of the step by part, as in `parts.PROFILE`."""
     node_rate: float | None = None
     """Bus bandwidth of nccl-tests between two nodes, bytes/s per node."""
     waited: float | None = None
@@ -60,10 +58,10 @@ def parse_profile(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for piece in text.split(","):
         name, _, number = (part.strip() for part in piece.partition("="))
-        if name not in PARTS:
+        if name not in COARSE:
             raise InputError(
                 f"--profile {piece.strip()[:40]}: unknown part",
-                hint=did_you_mean(name, PARTS),
+                hint=did_you_mean(name, COARSE),
                 field="profile",
             )
         try:
@@ -109,7 +107,7 @@ def log_profile(table: Table, profile: dict[str, float], run: int = 0) -> Array:
     """Return the log likelihood of a profile of one run, by point."""
     total = np.zeros(len(table.cause))
     for name, fraction in profile.items():
-        away = (fraction - table.parts[run, :, PARTS.index(name)]) / PROFILE_NOISE
+        away = (fraction - shares(table.parts[run], name)) / PROFILE_NOISE
         total = total - 0.5 * away**2
     return total
 
@@ -126,7 +124,7 @@ def log_nccl(table: Table, node_rate: float | Array) -> Array:
     measured = np.log(np.asarray(node_rate, dtype=float))[..., None]
     away = (measured - table.log_node_rate) / NODE_NOISE
     usual = np.asarray(-0.5 * away**2 - np.log(NODE_NOISE * np.sqrt(2.0 * np.pi)))
-    waits = (table.cause == table.keys.index(OTHER_KEY)) & (table.variant == 1.0)
+    waits = (table.cause == table.keys.index(OTHER_KEY)) & np.isin(table.variant, EXPOSED_PLACES)
     below = (table.log_node_rate - measured) / np.log(NODE_LOSS)
     inside = (below > -0.1) & (below <= 1.0)
     floor = np.where(inside, -np.log(np.log(NODE_LOSS)), -50.0)
@@ -144,7 +142,7 @@ def log_waited(table: Table, waited: float, run: int = 0) -> Array:
         waited: Measured fraction.
         run: Run it was measured of.
     """
-    idle = table.parts[run, :, PARTS.index("idle")]
+    idle = shares(table.parts[run], "idle")
     beyond = np.maximum(idle - idle[0], 0.0)
     here = table.cause == (table.keys.index("stall") if "stall" in table.keys else -1)
     expected = np.where(here, beyond, 0.0)

@@ -5,15 +5,9 @@ faster(run)         # ("the predicted MFU is 41.0% as causal, 45.2% as palm, ...
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from scalewise.diagnosis.causes import CONVENTIONS
 from scalewise.diagnosis.runs import Run
 from scalewise.units import format_percent, grouped
-
-if TYPE_CHECKING:
-    from scalewise.model import Convention
-
-CONVENTIONS: tuple[Convention, ...] = ("causal", "palm", "megatron", "6n")
 
 NEAR = 1.1
 """Factor within which another way to count explains a number."""

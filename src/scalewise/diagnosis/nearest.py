@@ -5,6 +5,8 @@ nearest_runs(e)[0].source, nearest_runs(e)[0].rate
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +15,7 @@ from scalewise.diagnosis.result import Comparable
 from scalewise.errors import ScalewiseError
 from scalewise.evidence.baselines import Pool, Published, place_of
 from scalewise.evidence.runs import Run, read_runs
+from scalewise.reading import user_path
 
 if TYPE_CHECKING:
     from scalewise.step.result import Estimate
@@ -28,6 +31,9 @@ SOURCES = 10
 
 FARTHEST = 5.0
 """Doublings beyond which a run is no comparison (`evidence.baselines`)."""
+
+OWN = "your run"
+"""Source of the user's own runs."""
 
 OTHER_SIZE = 1.5
 """Doublings of model size beyond which it is none."""
@@ -76,6 +82,29 @@ def nearest_runs(e: Estimate, runs: list[Run] | None = None) -> tuple[Comparable
         if all(place.source != other.source for other in found):
             found.append(_comparable(run, place))
     return tuple(found)
+
+
+def own_runs(e: Estimate) -> tuple[Comparable, ...]:
+    """Return the user's own runs behind the stack of an answer, the nearest first.
+
+    Distances are doublings of GPUs, model size and sequence length.
+    """
+    own = os.environ.get("SCALEWISE_CATALOG")
+    file = user_path(own) / "runs" / f"{e.stack.name}.csv" if own else None
+    if not e.stack.own_runs or file is None or not file.exists():
+        return ()
+    found: list[tuple[float, Comparable]] = []
+    for run in read_runs(file):
+        place = place_of(run, run.model([]), run.cluster([]))
+        if place is None:
+            continue
+        away = abs(np.log2(place.accelerators / e.cluster.accelerators))
+        away += abs(np.log2(place.parameters / e.model.parameters))
+        away += abs(np.log2(place.seq_len / e.workload.seq_len))
+        strategy = run.text("strategy") or ""
+        found.append((float(away), replace(_comparable(run, place), source=OWN, strategy=strategy)))
+    found.sort(key=lambda pair: pair[0])
+    return tuple(each for _, each in found[:MOST])
 
 
 def _layout(e: Estimate, run: Run) -> float:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from scalewise.diagnosis.evidence import NODE_NOISE, PARTS, PROFILE_NOISE, log_nccl
+from scalewise.diagnosis.evidence import NODE_NOISE, PROFILE_NOISE, log_nccl
+from scalewise.diagnosis.parts import EXPOSED_PLACES, PER_NODE, shares
 from scalewise.diagnosis.posterior import entropy, log_likelihood, normalized
 from scalewise.diagnosis.predict import OTHER_KEY, Table
 from scalewise.diagnosis.runs import again, at_size
@@ -100,7 +101,7 @@ def candidates(e: Estimate, runs: Sequence[Estimate], *, profiled: bool = False,
     run("micro_batch", "twice the micro-batch and batch", again(e, double, batch=2 * batch))
     run("accumulation", "4 times the gradient accumulation", again(e, strategy, batch=4 * batch))
     if not profiled:
-        found.append(_candidate("profile", "a profile of one step (all ranks, if possible)", n))
+        found.append(_candidate("profile", "traces of one step, one rank per node (--trace)", n))
     if node < n and not node_rate and e.cluster.accelerator.kind == "gpu":
         found.append(_candidate("nccl", "nccl-tests (all_reduce_perf) between two nodes", 2 * node))
     found.append(_candidate("matmul", "a matmul on every GPU", n))
@@ -162,13 +163,15 @@ def expected_bits(state: State, listed: Sequence[Candidate]) -> dict[str, float]
             logs = state.logs + _with_run(state, row, drawn, levels, random)
             row += 1
         elif each.kind == "profile":
-            parts = table.parts[0]
-            seen = parts[drawn] + PROFILE_NOISE * random.normal(size=(DRAWS, len(PARTS)))
+            parts = np.array([shares(table.parts[0], name) for name in PER_NODE]).T
+            seen = parts[drawn] + PROFILE_NOISE * random.normal(size=(DRAWS, len(PER_NODE)))
             away = (seen[:, None] - parts) / PROFILE_NOISE
             logs = logs - 0.5 * (away**2).sum(axis=-1)
         elif each.kind == "nccl":
             rates = table.log_node_rate[drawn] + NODE_NOISE * random.normal(size=DRAWS)
-            waits = (table.cause == table.keys.index(OTHER_KEY)) & (table.variant == 1.0)
+            waits = (table.cause == table.keys.index(OTHER_KEY)) & np.isin(
+                table.variant, EXPOSED_PLACES
+            )
             lost = np.where(waits[drawn], -random.uniform(0.0, 4.6, size=DRAWS), 0.0)
             logs = logs + log_nccl(table, np.exp(rates + lost))
         else:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalewise.diagnosis.causes import CAUSES
-from scalewise.diagnosis.evidence import PARTS
 from scalewise.diagnosis.next_measurement import Candidate, State
+from scalewise.diagnosis.parts import LABELS, PER_NODE, shares
 from scalewise.diagnosis.predict import OTHER_KEY
 from scalewise.units import format_percent, format_rate, grouped
 
@@ -97,17 +97,17 @@ def _clusters(
 
 def _profiles(state: State, likely: Sequence[str]) -> tuple[Outcome, ...]:
     """Join causes by the part of the step that grows most."""
-    table = state.table
-    usual = table.parts[0, 0]
+    parts = np.array([shares(state.table.parts[0], name) for name in PER_NODE])
     found: dict[str, list[str]] = {}
     sizes: dict[str, list[float]] = {}
     for key in likely:
-        means = [_mean(state, key, table.parts[0, :, part]) for part in range(len(PARTS))]
-        grown = int(np.argmax(np.array(means) - usual))
-        part = PARTS[grown] if means[grown] - usual[grown] > 0.1 else "compute"
+        means = np.array([_mean(state, key, part) for part in parts])
+        grown = int(np.argmax(means - parts[:, 0]))
+        part = PER_NODE[grown] if means[grown] - parts[grown, 0] > 0.1 else "compute"
+        size = float(means[grown]) if part != "compute" else float(means[:3].sum())
         found.setdefault(part, []).append(_label(key))
-        sizes.setdefault(part, []).append(means[PARTS.index(part)])
+        sizes.setdefault(part, []).append(size)
     return tuple(
-        (f"{part} {_percent(float(np.mean(sizes[part])))}", tuple(labels))
+        (f"{LABELS[part]} {_percent(float(np.mean(sizes[part])))}", tuple(labels))
         for part, labels in found.items()
     )

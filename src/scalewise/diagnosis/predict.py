@@ -10,14 +10,15 @@ all runs are joined, and the step is composed once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from scalewise.diagnosis.causes import CAUSES, COUNTS_FROM, HEALTHY, OTHER, Cause
-from scalewise.diagnosis.changes import Rows, node_rate, split_terms
+from scalewise.diagnosis.changes import Rows, node_rate
+from scalewise.diagnosis.parts import PARTS, PLACE, PROFILE, seconds_by_part
 from scalewise.numeric import Array, Index
 from scalewise.step.case import Case
 from scalewise.step.compose import compose
@@ -31,9 +32,6 @@ LOSSES = np.geomspace(1.05, 30.0, 20)
 
 OTHER_SCATTER = 0.35
 """How runs scatter about that factor, standard deviation (log)."""
-
-KINDS = 3
-"""What its time looks like in a profile: compute, exposed communication or idle."""
 
 HEALTHY_POINT, OTHER_KEY, HEALTHY_KEY = 0, "other", "healthy"
 
@@ -54,7 +52,7 @@ class Table:
     log_rate: Array
     """Predicted tokens/s per GPU (log), a row per run."""
     parts: Array
-    """Fractions of the step: compute, exposed, idle; axes run, point, part."""
+    """Fractions of the step by part (`parts.PARTS`); axes run, point, part."""
     scatter: Array
     """Additional noise of each run (log), by point."""
     log_node_rate: Array
@@ -78,6 +76,7 @@ def predict(
     runs: Sequence[Estimate],
     *,
     by_time: Sequence[bool] = (),
+    by_flops: Sequence[bool] = (),
     judged: int | None = None,
     causes: Mapping[str, Cause] = CAUSES,
 ) -> Table:
@@ -86,6 +85,7 @@ def predict(
     Args:
         runs: Estimates; the first is the one that is asked about.
         by_time: Whether a run was measured as time per step: its tokens are then those stated.
+        by_flops: Whether a run was measured as an MFU, which can be counted in several ways.
         judged: Runs that were measured, the first ones: a change that costs less than 5% in all of
             them is no cause. By default all.
         causes: The list.
@@ -123,16 +123,17 @@ def predict(
     rates, parts = [], []
     for row, e in enumerate(runs):
         here = slice(row * start, (row + 1) * start)
-        given_time = bool(by_time[row]) if row < len(by_time) else False
+        skipped = {"padding", "fewer"} if row < len(by_time) and by_time[row] else set()
+        if not (row < len(by_flops) and by_flops[row]):
+            skipped |= {key for key, cause in causes.items() if cause.flops}
         rows = _rows(
             {name: part[here] for name, part in laid.items()}, np.asarray(seconds)[here],
             once[here], float(e.num_microbatches),
         )  # fmt: skip
-        _adjust(rows, slices, grids, causes, by_time=given_time)
+        _adjust(rows, slices, grids, causes, skipped)
         tokens = e.workload.tokens_per_step / e.cluster.accelerators
         rates.append(np.log(tokens * rows.tokens / rows.seconds))
-        shares = np.array([rows.compute, rows.exposed, rows.idle]) / rows.seconds
-        parts.append(shares.T)
+        parts.append(rows.parts / rows.seconds[:, None])
     return _table(runs, causes, grids, np.array(rates), np.array(parts), judged or len(runs))
 
 
@@ -145,10 +146,9 @@ def _repeated(case: Case, rows: int) -> dict[str, Any]:
 
 
 def _rows(terms: Mapping[str, Array], seconds: Array, once: Array, micro: float) -> Rows:
-    compute, exposed, idle = split_terms(terms)
     rows = Rows(
-        seconds=seconds, compute=compute, exposed=exposed, idle=idle,
-        tokens=np.ones_like(seconds), terms=terms, micro=micro, once=once,
+        seconds=seconds, parts=seconds_by_part(terms), tokens=np.ones_like(seconds), terms=terms,
+        micro=micro, once=once,
     )  # fmt: skip
     rows.healthy = rows.of(slice(0, 1))
     return rows
@@ -159,16 +159,18 @@ def _adjust(
     slices: Mapping[str, slice],
     grids: Mapping[str, Any],
     causes: Mapping[str, Cause],
-    *,
-    by_time: bool,
+    skipped: Collection[str],
 ) -> None:
-    """Apply the arithmetic of causes to their rows."""
-    names = ("seconds", "compute", "exposed", "idle", "tokens")
+    """Apply the arithmetic of causes to their rows.
+
+    Skipped are causes that change tokens, for a step time: its tokens are those that are stated,
+    and fewer of them do not slow it down.
+    """
+    names = ("seconds", "parts", "tokens")
     changed = {name: np.array(getattr(rows, name)) for name in names}
     for key, here in slices.items():
         change = causes[key].terms
-        # Tokens of a step time are those that are stated: fewer of them do not slow it down.
-        if change is None or here.start == here.stop or (by_time and key in ("padding", "fewer")):
+        if change is None or here.start == here.stop or key in skipped:
             continue
         some = rows.of(here)
         change(some, grids[key].values)
@@ -188,13 +190,14 @@ def _table(
 ) -> Table:
     """Add the hypothesis that is not on the list, and all priors."""
     keys = (HEALTHY_KEY, *causes, OTHER_KEY)
-    lost = np.repeat(np.log(LOSSES), KINDS)
-    kind = np.tile(np.arange(KINDS), len(LOSSES))
+    kinds = kinds_of(runs[0])
+    lost = np.repeat(np.log(LOSSES), len(kinds))
+    kind = np.tile([PLACE[name] for name in kinds], len(LOSSES))
     healthy = rates[:, :1]
     log_rate = np.concatenate([rates, healthy - lost], axis=1)
-    # A factor of 2 adds as much time as there was; it looks like one of the three kinds.
+    # A factor of 2 adds as much time as there was; it looks like one of the kinds.
     more = np.exp(lost)[:, None] - 1.0
-    other = (parts[:, :1] + more * np.eye(KINDS)[kind]) / (1.0 + more)
+    other = (parts[:, :1] + more * np.eye(len(PARTS))[kind]) / (1.0 + more)
     counts = [1, *(len(grids[key].values) for key in causes), len(lost)]
     cause = np.repeat(np.arange(len(keys)), counts)
     values = [np.ones(1), *(grids[key].values for key in causes), np.exp(lost)]
@@ -204,7 +207,7 @@ def _table(
         cause=cause,
         value=np.concatenate(values),
         variant=np.concatenate(variants),
-        log_prior=_log_prior(keys, causes, grids, cause, log_rate[:judged]),
+        log_prior=_log_prior(keys, causes, grids, cause, log_rate[:judged], tuple(kinds.values())),
         log_rate=log_rate,
         parts=np.concatenate([parts, other], axis=1),
         scatter=np.where(cause == len(keys) - 1, OTHER_SCATTER, 0.0),
@@ -213,12 +216,29 @@ def _table(
     )
 
 
+def kinds_of(e: Estimate) -> dict[str, float]:
+    """Return what the time of a cause that is not on the list looks like in a profile.
+
+    Compute, exposed communication or idle, a third each; within them the parts that a run has.
+    """
+    split = e.strategy
+    groups = {"tp": split.tp, "cp": split.cp, "ep": split.ep, "dp": split.data_parallel,
+              "pp": split.pp}  # fmt: skip
+    exposed = [name for name, degree in groups.items() if degree > 1] or ["idle"]
+    found: dict[str, float] = {}
+    for names in (PROFILE["compute"], exposed, PROFILE["idle"]):
+        for name in names:
+            found[name] = found.get(name, 0.0) + 1.0 / (3.0 * len(names))
+    return found
+
+
 def _log_prior(
     keys: Sequence[str],
     causes: Mapping[str, Cause],
     grids: Mapping[str, Any],
     cause: Index,
     log_rate: Array,
+    kinds: Sequence[float],
 ) -> Array:
     """Prior of each point; what costs less than 5% in every run is no cause."""
     prior = np.zeros(len(cause))
@@ -230,7 +250,7 @@ def _log_prior(
     prior = prior * ((1.0 - HEALTHY - OTHER) / total if total else 0.0)
     prior[HEALTHY_POINT] = HEALTHY
     other = cause == len(keys) - 1
-    prior[other] = OTHER / other.sum()
+    prior[other] = OTHER * np.tile(kinds, len(LOSSES)) / len(LOSSES)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(prior))
 

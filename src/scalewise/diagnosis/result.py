@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from scalewise.results import Result
 
 if TYPE_CHECKING:
     from scalewise.ask.defaults import Default
     from scalewise.diagnosis.logs import LogSummary
+    from scalewise.diagnosis.traces import TraceBeside
     from scalewise.step.result import Estimate
 
 Verdict = Literal["normal", "slow", "fast"]
@@ -137,11 +140,20 @@ class Diagnosis(Result):
     defaults: tuple[Default, ...]
     logs: tuple[LogSummary, ...] = ()
     """What logs say besides the measured numbers: steps used, stalls, drift."""
+    trace: TraceBeside | None = None
+    """A trace beside the prediction."""
 
     @property
     def loss(self) -> float:
         """Predicted over measured tokens/s of the first run."""
         return self.runs[0].expected / self.runs[0].measured
+
+    @property
+    def mfu(self) -> float:
+        """Measured MFU of the first run, causal."""
+        e = self.estimate
+        flops = e.model.training_flops(e.workload.seq_len, "causal")
+        return self.runs[0].measured * flops / e.peak_flops
 
     @property
     def best(self) -> Finding | None:
@@ -160,6 +172,7 @@ class Diagnosis(Result):
                          "precision": e.workload.precision},
             "verdict": self.verdict,
             "loss": self.loss,
+            "mfu": self.mfu,
             "healthy": self.healthy,
             "other": self.other,
             "entropy_bits": self.entropy,
@@ -171,7 +184,16 @@ class Diagnosis(Result):
             "comparable": [asdict(each) for each in self.comparable],
             "faster": list(self.faster),
             "logs": [each.to_dict() for each in self.logs],
+            "trace": _trace_dict(self.trace),
             "notes": list(self.notes),
             "changes": list(self.changes),
             "defaults": [str(each) for each in self.defaults],
         }  # fmt: skip
+
+
+def _trace_dict(trace: TraceBeside | None) -> dict[str, Any] | None:
+    """Return a trace beside the prediction as plain types."""
+    if trace is None:
+        return None
+    plain = asdict(trace)
+    return plain | {"waiting": [msgspec.to_builtins(each) for each in trace.waiting]}

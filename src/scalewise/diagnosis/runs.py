@@ -52,6 +52,11 @@ class Run:
         """Whether tokens are those of the question, because the time of a step was measured."""
         return self.measurement.unit == "s/step"
 
+    @property
+    def by_flops(self) -> bool:
+        """Whether an MFU was measured: its FLOPs and its peak can be counted in several ways."""
+        return self.measurement.unit == "MFU"
+
 
 def resized(strategy: Strategy, batch: int, gpus: int) -> tuple[Strategy, int] | None:
     """Return a strategy and its batch at another size; None where the size does not hold it.

@@ -114,7 +114,7 @@ def is_configuration(path: str) -> bool:
         if b'"traceEvents"' in first or b'"deviceProperties"' in first:
             raise InputError(
                 f"--from {path} is a profiler trace",
-                hint=f"scalewise trace {path} prints the fractions for --profile",
+                hint=f"name it with --trace {path}",
                 field="from",
             )
         if file.suffix == ".gz":

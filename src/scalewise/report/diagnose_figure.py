@@ -102,6 +102,7 @@ def diagnose_file(found: Diagnosis, ending: str) -> bytes:
         return figure_page(
             figure,
             bullets("Together", together),
+            bullets("Differs", found.trace.findings if found.trace is not None else ()),
             bullets("Value", [f"{c.label}: {c.text}" for c in found.causes if c.text]),
             bullets("Check", [f"{c.label}: {c.check}" for c in found.causes]),
             bullets("Mended", mended_line(found, word)),

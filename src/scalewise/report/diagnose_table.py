@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from scalewise.diagnosis.nearest import OWN
 from scalewise.report.suggestions import suggestions
 from scalewise.report.terminal import print_defaults, print_title, put, say, table
 from scalewise.report.words import counted, device_word, title
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 
     from scalewise.diagnosis.logs import LogSummary
     from scalewise.diagnosis.result import Comparable, Diagnosis, NextMeasurement
+    from scalewise.diagnosis.traces import TraceBeside
     from scalewise.logs.steady import Stall
 
-CAUSES_SHOWN, CHECKS_SHOWN, PUBLISHED_SHOWN = 6, 2, 2
-"""Causes in the table, checks and published runs: 40 lines hold the answer."""
+CAUSES_SHOWN, CHECKS_SHOWN, PUBLISHED_SHOWN, FINDINGS_SHOWN = 6, 2, 2, 3
+"""Causes in the table, checks, published runs, and differences of a trace: 40 lines hold the
+answer. With a trace there is room for one check and one published run."""
 
 TOLD, STANDS_OUT = 0.6, 0.3
 """Odds in its group from which one cause stands for it, and odds from which a cause stands out."""
@@ -158,6 +161,18 @@ def stall_line(stall: Stall) -> str:
     )
 
 
+def standing(found: Diagnosis) -> str:
+    """Return the measured MFU among those of the comparable runs; empty without any."""
+    others = [each.mfu for each in found.comparable]
+    if not others:
+        return ""
+    below = sum(each < found.mfu for each in others)
+    return (
+        f"{format_percent(found.mfu)} MFU here (causal), above {below} of "
+        f"{counted(len(others), 'comparable run')}."
+    )
+
+
 def print_diagnosis(found: Diagnosis, console: Console) -> None:
     """Print a diagnosis."""
     e = found.estimate
@@ -171,10 +186,15 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
         say(console, "With all of them", line)
     if len(found.runs) > 1:
         _print_runs(found, console)
-    published = found.comparable[:PUBLISHED_SHOWN]
-    say(console, "Published", *[comparable_line(each, word) for each in published])
+    for label, chosen in (("Comparable", True), ("Published", False)):
+        runs = [each for each in found.comparable if (each.source == OWN) == chosen]
+        shown = runs[: 1 if found.trace is not None else PUBLISHED_SHOWN]
+        say(console, label, *[comparable_line(each, word) for each in shown])
+    say(console, "Against them", *([line] if (line := standing(found)) else []))
     for each in found.faster:
         say(console, "Possible", each)
+    if found.trace is not None:
+        _print_trace(found.trace, console)
     if found.verdict == "slow":
         say(console, "Together", *([line] if (line := groups_line(found)) else []))
         console.print()
@@ -182,7 +202,8 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
         if found.ruled_out:
             say(console, "Ruled out (<1%)", ", ".join(found.ruled_out) + ".")
         console.print()
-        for cause in found.causes[:CHECKS_SHOWN] if stands_out(found) else ():
+        checks = 1 if found.trace is not None else CHECKS_SHOWN
+        for cause in found.causes[:checks] if stands_out(found) else ():
             say(console, "Check", f"{cause.label}: {cause.check}.")
         say(console, "Mended", *mended_line(found, word))
         _print_next(found, console, word)
@@ -206,6 +227,26 @@ def _print_runs(found: Diagnosis, console: Console) -> None:
         for each in found.runs
     ]
     table(console, ("run (tok/s/GPU)", "measured", "expected", "normal", "slower ones"), rows)
+
+
+def _print_trace(trace: TraceBeside, console: Console) -> None:
+    """Print a trace beside the prediction, and what differs."""
+    rows = [
+        (
+            each.label,
+            f"{each.predicted * 1e3:,.1f}",
+            f"{each.measured * 1e3:,.1f}",
+            f"{(each.measured - each.predicted) * 1e3:+,.1f}",
+        )
+        for each in trace.rows
+    ]
+    predicted = trace.predicted_seconds * 1e3
+    more = (trace.step_seconds - trace.predicted_seconds) * 1e3
+    total = ("total", f"{predicted:,.1f}", f"{trace.step_seconds * 1e3:,.1f}", f"{more:+,.1f}")
+    console.print()
+    table(console, ("step (ms)", "predicted", "traced", "more"), [*rows, total])
+    say(console, "Differs", *trace.findings[:FINDINGS_SHOWN])
+    console.print()
 
 
 def _print_causes(found: Diagnosis, console: Console) -> None:

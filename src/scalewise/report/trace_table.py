@@ -15,6 +15,7 @@ from rich.text import Text
 
 from scalewise.report.terminal import put, say, table
 from scalewise.report.words import counted, percent
+from scalewise.trace.waiting import late, sentence
 from scalewise.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -133,6 +134,8 @@ def print_trace(summary: TraceSummary, console: Console) -> None:
     _print_calls(console, unit, "process group", summary.groups)
     _print_calls(console, unit, "collective by size", summary.sizes)
     console.print()
+    window = summary.window_seconds
+    say(console, "Late", *[sentence(row, window) for row in late(summary.waiting, window)])
     say(console, "Note", *summary.notes)
 
 

@@ -151,7 +151,21 @@ def interval_words(e: Estimate) -> str:
     before = plus_minus(level_range(without_own_runs(e.basis)))
     after = plus_minus(level_range(e.basis))
     runs = counted(e.stack.own_runs, "run")
-    return f"{INTERVAL}; your {runs} narrow it from {before} to {after}"
+    named = own_run_names(e.stack.fitted_on)
+    return f"{INTERVAL}; your {runs}{named} narrow it from {before} to {after}"
+
+
+def own_run_names(fitted_on: str) -> str:
+    """Return the first runs that a stack was fitted on in parentheses; empty for other stacks.
+
+    >>> own_run_names("own runs: a on 8x h100; b on 8x h100; c on 8x h100; 1 more. Kernels ...")
+    ' (a on 8x h100; ...)'
+    """
+    start = "own runs: "
+    if not fitted_on.startswith(start):
+        return ""
+    named = fitted_on.removeprefix(start).split(". ")[0].split("; ")
+    return f" ({'; '.join([named[0], '...'] if len(named) > 1 else named)})"
 
 
 def gain_interval(low: float, high: float) -> str:

@@ -66,6 +66,10 @@ def _rank(line: Timeline, rank: int) -> Iterator[str]:
         track = _track(rank, event.stream)
         arguments = {"micro": event.micro, "chunk": event.chunk, "layer": event.layer}
         text = ",".join(f'"{name}":{value}' for name, value in arguments.items() if value >= 0)
+        if event.stream not in ("compute", "host"):
+            # As PyTorch writes it, so that `scalewise trace` reads simulated steps too.
+            group = f'"Process Group Description":{_text(STREAM_NAMES[event.stream])}'
+            text = f"{text},{group}" if text else group
         yield (
             f'{{"ph":"X","name":{_text(event.name)},"cat":"{event.kind}","pid":{rank},'
             f'"tid":{track},"ts":{_micro(begin)},"dur":{_micro(length)},"args":{{{text}}}}}'

@@ -73,6 +73,7 @@ def break_down(lane: Lane, *, last_step: bool = False, **named: Any) -> RankTrac
         **named,
         device=lane.device,
         step_clock=lane.step_clock,
+        kernels=_by_kind(lane, busy.compute.length(low, high) * NANO),
         collectives=_text(calls, busy.compute, lambda m: m.collective),
         groups=_text(calls, busy.compute, lambda m: (m.group or UNKNOWN, m.group_size)),
         sizes=_text(calls, busy.compute, lambda m: (m.collective, _size_class(m.bytes))),
@@ -81,6 +82,14 @@ def break_down(lane: Lane, *, last_step: bool = False, **named: Any) -> RankTrac
             for number, window in lane.steps.items()
         ),
     )
+
+
+def _by_kind(lane: Lane, compute_seconds: float) -> dict[str, float]:
+    """Divide the compute of a window in proportion to the kernels of the file."""
+    total = sum(lane.kernels.values())
+    if total <= 0.0:
+        return {}
+    return {kind: compute_seconds * each / total for kind, each in lane.kernels.items()}
 
 
 def _window(lane: Lane, busy: Spans, *, last_step: bool) -> tuple[int, int]:
@@ -92,7 +101,7 @@ def _window(lane: Lane, busy: Spans, *, last_step: bool) -> tuple[int, int]:
     without steps, from the first operator to the last.
     """
     starts = [start for start, _ in lane.steps.values()]
-    if lane.device == CPU and starts:
+    if starts and (lane.device == CPU or lane.step_clock == "simulated"):
         return min(starts), max(end for _, end in lane.steps.values())
     low, high = int(busy.starts[0]), int(busy.ends[-1])
     if len(starts) > 1 and not last_step and max(starts) > low:
@@ -160,14 +169,18 @@ def mean_of(ranks: Sequence[RankTrace]) -> dict[str, Any]:
         ranks: At least one.
 
     Returns:
-        The fields of `Times`, and `collectives`, `groups`, `sizes` and `steps`.
+        The fields of `Times`, and `kernels`, `collectives`, `groups`, `sizes` and `steps`.
     """
     count = len(ranks)
     steps: dict[int, list[StepTrace]] = {}
     for step in sorted((s for rank in ranks for s in rank.steps), key=lambda s: s.step):
         steps.setdefault(step.step, []).append(step)
+    kinds = sorted({kind for rank in ranks for kind in rank.kernels})
     return {
         **_mean_times(ranks),
+        "kernels": {
+            kind: math.fsum(rank.kernels.get(kind, 0.0) for rank in ranks) / count for kind in kinds
+        },
         "collectives": _mean_rows((row for r in ranks for row in r.collectives), count, _by_name),
         "groups": _mean_rows((row for r in ranks for row in r.groups), count, _by_group),
         "sizes": _mean_rows((row for r in ranks for row in r.sizes), count, _by_size),

@@ -21,15 +21,24 @@ from numpy.typing import NDArray
 from scalewise.trace import events as kinds
 from scalewise.trace.events import Message
 from scalewise.trace.intervals import Intervals, Spans, Times, nanoseconds, union
+from scalewise.trace.kernels import KINDS, KernelKind, kernel_kind
 from scalewise.trace.stream import Event, EventStream
 
-_OPERATOR, _RANGE, _KERNEL, _COPY, _DEVICE_RANGE = range(5)
+_OPERATOR, _RANGE, _KERNEL, _COPY, _DEVICE_RANGE, _SIMULATED = range(6)
 # Capitals are those of PyTorch before 1.13.
 _CATEGORIES: dict[str | None, int] = {
     "cpu_op": _OPERATOR, "Operator": _OPERATOR, "user_annotation": _RANGE,
     "kernel": _KERNEL, "Kernel": _KERNEL, "gpu_memcpy": _COPY, "gpu_memset": _COPY,
     "Memcpy": _COPY, "Memset": _COPY, "gpu_user_annotation": _DEVICE_RANGE,
+    # Steps that `scalewise timeline` writes: kinds of `simulation.events`.
+    **dict.fromkeys(
+        ("forward", "backward", "inputs", "weights", "head forward", "head backward", "optimizer",
+         "all-gather", "reduce", "collective", "send", "receive", "wait", "straggler", "overhead"),
+        _SIMULATED,
+    ),
 }  # fmt: skip
+_SIMULATED_CALLS = frozenset(("all-gather", "reduce", "collective", "send", "receive"))
+_SIMULATED_WAITS = frozenset(("wait", "straggler", "overhead"))
 
 CPU = "cpu"
 """Name of the lane where nothing ran on devices."""
@@ -63,8 +72,10 @@ class Lane(NamedTuple):
     calls: Calls
     steps: dict[int, tuple[int, int]]
     """(start, end) of each step by its number, in nanoseconds."""
-    step_clock: Literal["device", "host"]
-    """Whether steps are the device's work for a step, or the host's time in it."""
+    step_clock: Literal["device", "host", "simulated"]
+    """Whether steps are the device's work for a step, the host's time in it, or simulated."""
+    kernels: dict[KernelKind, float]
+    """Microseconds of compute kernels by kind, each kernel in full."""
 
 
 class Collected(NamedTuple):
@@ -112,6 +123,8 @@ class _Device:
         self.copies = Intervals(base)
         self.calls = _Calls()
         self.kernels = 0
+        self.kinds: dict[KernelKind, float] = dict.fromkeys(KINDS, 0.0)
+        self.simulated: tuple[float, float] | None = None
         self.steps: dict[int, tuple[float, float]] = {}
 
 
@@ -133,7 +146,7 @@ class _Gatherer:
         self._on_device = False
         # Separate, because a compiled kernel and the operator that launches it share their name.
         self._operators: dict[str, bool] = {}
-        self._kernels: dict[str, kinds.Role] = {}
+        self._kernels: dict[str, tuple[kinds.Role, KernelKind]] = {}
 
     def feed(self, batch: list[Event]) -> None:
         """Add a batch of events."""
@@ -167,9 +180,10 @@ class _Gatherer:
                 else:
                     self._range(event, start, duration)
             elif kind == _KERNEL:
-                role = kernels.get(name)
-                if role is None:
-                    role = kernels[name] = kinds.role(name)
+                known = kernels.get(name)
+                if known is None:
+                    known = kernels[name] = kinds.role(name), kernel_kind(name)
+                role, kernel = known
                 if not self._on_device:
                     # With devices, the host's compute is not needed and not stored.
                     self._on_device = True
@@ -178,6 +192,7 @@ class _Gatherer:
                 device.kernels += 1
                 if role == "compute":
                     device.compute.add(start, duration)
+                    device.kinds[kernel] += duration
                 elif role == "communication":
                     self._call(device, event, start, duration)
                 else:
@@ -186,8 +201,24 @@ class _Gatherer:
                 self._range(event, start, duration)
             elif kind == _COPY:
                 self._device(event.pid).copies.add(start, duration)
+            elif kind == _SIMULATED:
+                self._simulated(self._device(event.pid), event, start, duration)
             elif name.startswith(kinds.STEP):
                 self._step(self._device(event.pid).steps, event, start, duration)
+
+    def _simulated(self, device: _Device, event: Event, start: float, duration: float) -> None:
+        """Add an event of a simulated step; its kernels are those of a device."""
+        assert self.base is not None
+        self._on_device = True
+        low, high = device.simulated or (math.inf, -math.inf)
+        first = start - self.base
+        device.simulated = min(low, first), max(high, first + duration)
+        if event.cat in _SIMULATED_CALLS:
+            device.calls.add(first, duration, self._place(kinds.message(event)))
+        elif event.cat not in _SIMULATED_WAITS:
+            device.kernels += 1
+            device.compute.add(start, duration)
+            device.kinds[kernel_kind(event.name)] += duration
 
     def _device(self, pid: Owner) -> _Device:
         found = self.devices.get(pid)
@@ -266,7 +297,7 @@ class _Gatherer:
         compute = [s for t, s in spans.items() if t in kept or t not in self.callers]
         nothing = union()
         steps = _windows(self.steps)
-        return Lane(CPU, union(*compute), nothing, calls, steps, "host")
+        return Lane(CPU, union(*compute), nothing, calls, steps, "host", {})
 
 
 def collect(stream: EventStream) -> Collected:
@@ -289,15 +320,21 @@ def _device_lane(
 ) -> Lane:
     compute, copies = device.compute.spans(), device.copies.spans()
     name = f"gpu {pid}"
+    if device.simulated is not None:
+        low, high = device.simulated
+        first = min(low, compute.starts[0] * 1e-3 if compute.starts.size else low)
+        last = max(high, compute.ends[-1] * 1e-3 if compute.ends.size else high)
+        steps = _windows({1: (first, last)})
+        return Lane(name, compute, copies, calls, steps, "simulated", device.kinds)
     if not device.steps:
-        return Lane(name, compute, copies, calls, _windows(host_steps), "host")
+        return Lane(name, compute, copies, calls, _windows(host_steps), "host", device.kinds)
     windows = _windows(device.steps)
     # The work of a step starts with its first kernel and ends where that of the next step starts:
     # late kernels of one stream count in the time of the next step, as in wall-clock time.
     order = sorted(windows, key=lambda number: windows[number][0])
     steps = {number: (windows[number][0], windows[after][0]) for number, after in pairwise(order)}
     steps[order[-1]] = windows[order[-1]]
-    return Lane(name, compute, copies, calls, steps, "device")
+    return Lane(name, compute, copies, calls, steps, "device", device.kinds)
 
 
 def _windows(steps: dict[int, tuple[float, float]]) -> dict[int, tuple[int, int]]:

@@ -45,6 +45,7 @@ _COLLECTIVES = (
     ("gather", "gather"),
     ("send", "send"),
     ("recv", "recv"),
+    ("receive", "recv"),
 )
 OTHER = "other"
 """A collective whose kernel name does not tell its kind, such as ncclDevKernel_Generic."""
@@ -81,6 +82,8 @@ class Message(NamedTuple):
     """Larger of a rank's input and output, bytes, as in nccl-tests."""
     dtype: str | None = None
     """Data type of the elements, as in the trace."""
+    ranks: str | None = None
+    """Ranks of the group as text, where the trace lists them."""
 
 
 def is_communication(kernel: str) -> bool:
@@ -137,7 +140,7 @@ def message(event: Event) -> Message:
     volume = max(known) * each if known and each is not None else _volume(text)
     if dtype is None and isinstance(kinds := text.get("Input type"), list) and kinds:
         dtype = _text(kinds[0])
-    return Message(collective, group, size, volume, dtype)
+    return Message(collective, group, size, volume, dtype, _text(text.get("Process Group Ranks")))
 
 
 def arguments(event: Event) -> dict[str, Any]:

@@ -19,9 +19,10 @@ from typing import Any
 from scalewise.errors import InputError
 from scalewise.reading import user_path
 from scalewise.trace.breakdown import break_down, mean_of
-from scalewise.trace.collect import CPU, Collected, collect
+from scalewise.trace.collect import CPU, Collected, Lane, collect
 from scalewise.trace.stream import EventStream
 from scalewise.trace.summary import RankTrace, TraceSummary
+from scalewise.trace.waiting import waiting
 
 ENDINGS = (".json", ".json.gz")
 """Files that are taken from a folder."""
@@ -51,6 +52,7 @@ def read_trace(
     ranks: list[RankTrace] = []
     notes: list[str] = []
     world: int | None = None
+    lanes: list[tuple[int | None, Lane]] = []
     host_calls = barriers = 0
     for file in _files(given):
         stream = EventStream(file)
@@ -65,6 +67,7 @@ def read_trace(
         else:
             host_calls += collected.host_calls
         whole = stream.cut is None and not stream.damaged
+        lanes += [(_rank(answer, file), lane) for lane in collected.lanes]
         ranks += [
             break_down(
                 lane,
@@ -78,7 +81,13 @@ def read_trace(
         ]
     ranks.sort(key=lambda each: (each.rank is None, each.rank or 0, each.device))
     notes += _general_notes(ranks, host_calls=host_calls, barriers=barriers)
-    return TraceSummary(world_size=world, ranks=tuple(ranks), notes=tuple(notes), **mean_of(ranks))
+    return TraceSummary(
+        world_size=world,
+        ranks=tuple(ranks),
+        waiting=waiting(lanes, world),
+        notes=tuple(notes),
+        **mean_of(ranks),
+    )
 
 
 def _files(given: Sequence[Source]) -> list[Path]:

@@ -66,6 +66,28 @@ class Communication(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Overlapped fraction, %; None if the calls took no time."""
 
 
+class Waiting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Waits for late ranks in the collectives of one process group."""
+
+    group: str
+    """Process group by its description."""
+    group_size: int
+    """Ranks of the group."""
+    ranks: int
+    """Ranks of it that were traced."""
+    calls: int
+    """Calls that all of them have."""
+    waited_seconds: float
+    """Time in these calls beyond that of the rank that joins last, mean over all traced ranks,
+    seconds."""
+    rank: int
+    """Rank that causes most of it."""
+    last_pct: float
+    """Calls that it joins last, %."""
+    caused_pct: float
+    """Fraction of the waiting in these calls, %."""
+
+
 class StepTrace(Times, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One step, as torch.profiler numbers them."""
 
@@ -94,8 +116,12 @@ class RankTrace(Times, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Events in that file, of any kind."""
     complete: bool
     """Whether the whole file was readable."""
-    step_clock: Literal["device", "host"]
-    """Whether steps are the device's work for each, or the host's time in each."""
+    step_clock: Literal["device", "host", "simulated"]
+    """Whether steps are the device's work for each, or the host's time in each; or the one step
+    that `scalewise timeline` wrote."""
+    kernels: dict[str, float]
+    """Seconds of compute by kind of kernel: gemm, attention, other; empty on the CPU. They add up
+    to the compute, divided in proportion to the kernels of the file."""
     collectives: tuple[Communication, ...]
     """By collective, the longest first."""
     groups: tuple[Communication, ...]
@@ -119,6 +145,10 @@ class TraceSummary(Result, Times, frozen=True, kw_only=True, forbid_unknown_fiel
     """By collective and size, powers of two apart, the longest first."""
     steps: tuple[StepTrace, ...]
     """In order; mean of the ranks that have the step."""
+    kernels: dict[str, float]
+    """Seconds of compute by kind of kernel: gemm, attention, other; empty on the CPU."""
+    waiting: tuple[Waiting, ...]
+    """Waits for late ranks by process group, the longest first; empty with one rank."""
     ranks: tuple[RankTrace, ...]
     """In order."""
     notes: tuple[str, ...]
