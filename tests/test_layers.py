@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "scalewise"
 LAYERS = (
     ("_version", "errors", "numeric", "units", "fields", "derivation", "terms", "metrics",
      "results", "reading", "writing"),
-    ("trace", "slurm"),
+    ("trace", "slurm", "logs"),
     ("blocks", "model", "cluster", "workload", "precision", "recompute", "sharding", "strategy",
      "strategies", "stack", "experts", "optimizer", "loss", "tuning", "lengths", "offload",
      "host", "software", "chip", "hf", "catalog", "price", "region", "reliability",
@@ -30,6 +30,7 @@ LAYERS = (
     ("sweep",),
     ("evidence", "explore", "simulation", "measure", "inventory"),
     ("ask",),
+    ("frameworks",),
     ("diagnosis",),
     ("study", "report"),
     ("verbs",),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from scalewise.verbs import (
         diagnose,
         estimate,
+        export,
         plan,
         queue,
         scale,
@@ -55,6 +56,7 @@ _HOME = {
     "Workload": "scalewise.workload",
     "diagnose": "scalewise.verbs",
     "estimate": "scalewise.verbs",
+    "export": "scalewise.verbs",
     "load_accelerator": "scalewise.catalog",
     "load_cluster": "scalewise.catalog",
     "load_model": "scalewise.model",
@@ -86,6 +88,7 @@ __all__ = [
     "__version__",
     "diagnose",
     "estimate",
+    "export",
     "load_accelerator",
     "load_cluster",
     "load_model",

@@ -92,6 +92,60 @@ def test_wrong_usage(run, words, message):
     assert message in text
 
 
+def test_a_log_stands_for_the_model(run):
+    result = run("diagnose", "tests/data/logs/torchtitan.log")
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    assert text.startswith("llama-3-8b (8.03B) | 32x h100-sxm-80gb | fsdp32-mb1-acop | bf16")
+    assert "Normal: 6,207 tok/s/GPU measured" in text
+    assert "median of 96 of 101 lines, 2 of warm-up left out, standard error 0.1%" in text
+    assert "checkpoints every 250 steps, 12.4 s each: 2.8% of the time" in text
+    assert "6,030 tok/s/GPU over the whole log" in text
+
+
+def test_a_log_needs_what_it_does_not_state(run):
+    result = run("diagnose", "--from", "tests/data/logs/megatron-lm.log")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: --on is missing, and tests/data/logs/megatron-lm.log")
+    assert "gpus 128" in result.stderr
+
+
+def test_logs_are_in_the_json(run):
+    result = run("diagnose", "tests/data/logs/torchtitan.log", "--json")
+    (log,) = json.loads(result.stdout)["logs"]
+    assert (log["framework"], log["used"], log["warm_up"]) == ("torchtitan", 96, 2)
+    assert log["stalls"][0]["cause"] == "checkpoint"
+    assert log["stalls"][0]["period"] == 250
+
+
+def test_a_table_in_place_of_records(run, tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text(
+        "model,on,gpus,strategy,seq,batch,step_s\n"
+        "llama-3-8b,oci-h100,32,fsdp32-mb1-acop,8192,32,4.587\n"
+        "llama-3-8b,oci-h100,8,fsdp8-mb1-acop,8192,8,1.147\n"
+    )
+    result = run("compare", str(path))
+    assert result.exit_code == 0
+    assert "over 2 jobs (cluster oci-h100, stack pytorch)" in " ".join(result.stdout.split())
+    result = run("diagnose", str(path))
+    assert "NCCL over TCP sockets instead of RDMA" in result.stdout
+    result = run("validate", str(path), "--json")
+    assert [row["status"] for row in json.loads(result.stdout)["rows"]] == ["ok", "ok"]
+
+
+def test_a_plan_leaves_open_what_the_log_states(run, tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text('model = "llama-3-8b"\non = "oci-h100"\n')
+    result = run(
+        "diagnose", "--plan", str(path), "--from", "tests/data/logs/torchtitan.log", "--json"
+    )
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found["cluster"] == {"name": "oci-h100", "accelerators": 32}
+    assert found["workload"]["global_batch"] == 32
+
+
 def test_a_trace_is_laid_beside_the_prediction(run, tmp_path):
     words = ("llama-3-8b", "--on", "dgx-h100", "--gpus", "32", "--strategy", "fsdp32-mb1",
              "--seq", "4096", "--batch", "64")  # fmt: skip

@@ -94,7 +94,7 @@ def calibrate(
     from scalewise.evidence.fitting import calibrate as fit_all
     from scalewise.evidence.runs import read_runs
 
-    runs = [run for path in (sources or (None,)) for run in read_runs(path)]
+    runs = read_runs() if not sources else _runs(sources)
     if experts_only:
         _experts(runs, user_path(output), as_json=as_json)
         return
@@ -143,6 +143,13 @@ def calibrate(
     if done.experts is not None:
         click.echo(_expert_line(done.experts))
     _written(done.files, output)
+
+
+def _runs(sources: tuple[str, ...]) -> list[Run]:
+    """Return the runs of tables."""
+    from scalewise.diagnosis.table import read_user_runs
+
+    return [run for path in sources for run in read_user_runs(path)]
 
 
 def _written(files: list[Path], output: str | Path) -> None:

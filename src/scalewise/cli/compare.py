@@ -1,4 +1,4 @@
-"""`scalewise compare`: errors of estimates against measured records, term by term.
+"""`scalewise compare`: errors of estimates against measured runs, term by term.
 
 SCALEWISE_CATALOG=scalewise-catalog scalewise compare records/ --on my-cluster
 """
@@ -30,23 +30,34 @@ def compare(
     output: str | None,
     as_json: bool,
 ) -> None:
-    """Predict every job of RECORDS (files or folders), and print the errors.
+    """Predict every job of RECORDS (files or folders), or every row of a table, and print errors.
+
+    A table is CSV, JSONL or TOML with model, on, gpus, strategy, seq, batch, and step_s, tokens_s
+    or mfu.
 
     Compares step times, and for jobs measured with --trace also compute, communication, exposed
     communication and idle time. Errors stand next to the run-to-run variation of each job.
     """
     from scalewise.catalog import load_cluster
     from scalewise.cli.common import ending_of, show, to_json, write_bytes
+    from scalewise.diagnosis.table import holds_rows, read_user_runs
     from scalewise.evidence.compare import compare as compare_records
+    from scalewise.evidence.compare import compare_runs
     from scalewise.records.files import read_records
     from scalewise.report.compare import headline, print_comparison
 
     ending = ending_of(output, (".html", ".svg"))
-    found = read_records(*(records or ("records",)), kind="train")
-    for note in found.notes:
-        click.echo(note, err=True)
     cluster = None if on is None else load_cluster(on)
-    done = compare_records(found.records, cluster, stack, min_ranks=min_ranks)
+    tables = [path for path in records if holds_rows(path)]
+    if tables:
+        runs = [run for path in records for run in read_user_runs(path)]
+        runs = [run for run in runs if (run.number("accelerators") or 0) >= min_ranks]
+        done = compare_runs(runs, cluster, stack)
+    else:
+        found = read_records(*(records or ("records",)), kind="train")
+        for note in found.notes:
+            click.echo(note, err=True)
+        done = compare_records(found.records, cluster, stack, min_ranks=min_ranks)
     if output is not None and ending is not None:
         from scalewise.report.compare_figure import comparison_file
 

@@ -4,13 +4,15 @@
     scalewise diagnose llama-3-8b --on h100 --strategy fsdp-mb1 --measured 8=7000,32=1786
     scalewise diagnose llama-3-8b --on h100 --gpus 32 --strategy fsdp32-mb1 --trace traces/
     scalewise diagnose ... --measured "31% MFU" --profile compute=0.62,exposed=0.30,idle=0.08
+    scalewise diagnose llama-3-8b --on h100 --gpus 32 --strategy fsdp32-mb1 --from train.log
+    scalewise diagnose train.log --on h100
 
 Exit code 0: answered; 2: wrong usage.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -24,16 +26,23 @@ from scalewise.cli.common import (
     write_bytes,
 )
 from scalewise.cli.estimate import CONVENTIONS
-from scalewise.cli.options import question_options
+from scalewise.cli.options import complete, question_options
 from scalewise.errors import InputError
 
 if TYPE_CHECKING:
-    from scalewise.ask.question import Question
     from scalewise.model import Convention
 
 
 @click.command(short_help="Rank the causes of a slow run by a measured number.")
-@question_options()
+@question_options(partial=True)
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    metavar="FILE",
+    help="Log of the run, export of its metrics (.csv, .jsonl; FILE:COLUMN=tok/s names a column), "
+    "or table of runs; 8=FILE for a run on 8 GPUs. Repeatable.",
+)
 @click.option(
     "--measured",
     multiple=True,
@@ -80,7 +89,8 @@ if TYPE_CHECKING:
     help="Output file: .json, .csv, .parquet, .html, .svg or .png.",
 )
 def diagnose(
-    question: Question,
+    words: dict[str, Any],
+    sources: tuple[str, ...],
     measured: tuple[str, ...],
     traces: tuple[str, ...],
     profile: str | None,
@@ -93,16 +103,18 @@ def diagnose(
 ) -> int:
     """Rank what may explain a measured throughput of MODEL, and name the test that decides.
 
-    The flags describe the run that was measured. Odds follow from the prediction, its interval and
-    a list of causes; one measurement more, such as another size, a profile or nccl-tests, makes
-    them sharper.
+    MODEL may be a log that states its model. The flags describe the run that was measured. Odds
+    follow from the prediction, its interval and a list of causes; one measurement more, such as
+    another size, a profile or nccl-tests, makes them sharper.
     """
     ending = ending_of(output, FORMATS)
     check_library(ending)
     light_numpy()
     from scalewise.diagnosis.answer import diagnose as answer
+    from scalewise.diagnosis.answer import diagnose_runs
     from scalewise.diagnosis.evidence import Evidence, parse_node_rate, parse_profile
     from scalewise.diagnosis.measured import parse_measured
+    from scalewise.diagnosis.sources import from_sources, names_source
 
     trace = None
     if traces:
@@ -115,17 +127,26 @@ def diagnose(
                 field="profile",
             )
         trace = read_trace(traces)
-    found = answer(
-        question,
-        () if trace is not None and not measured else parse_measured(measured),
-        evidence=Evidence(
-            profile=None if profile is None else parse_profile(profile),
-            node_rate=None if nccl is None else parse_node_rate(nccl),
-        ),
-        convention=cast("Convention", convention),
-        apart=software_differs,
-        trace=trace,
+    if names_source(str(words.get("model", ""))):
+        sources = (str(words.pop("model")), *sources)
+    evidence = Evidence(
+        profile=None if profile is None else parse_profile(profile),
+        node_rate=None if nccl is None else parse_node_rate(nccl),
     )
+    counted = cast("Convention", convention)
+    if sources:
+        given = parse_measured(measured) if measured else ()
+        read = from_sources(sources, words, given, convention=counted)
+        found = diagnose_runs(
+            read.runs, read.asked, evidence=read.evidence(evidence), logs=read.logs,
+            notes=read.notes, apart=software_differs, trace=trace,
+        )  # fmt: skip
+    else:
+        timed = trace is not None and not measured
+        found = answer(
+            complete(words), () if timed else parse_measured(measured), evidence=evidence,
+            convention=counted, apart=software_differs, trace=trace,
+        )  # fmt: skip
     if output is not None and ending is not None:
         from scalewise.report.diagnose_figure import diagnose_file
 

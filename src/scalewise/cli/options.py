@@ -21,6 +21,9 @@ from scalewise.errors import InputError
 
 Command = Callable[..., Any]
 
+NEEDED = ("model", "on")
+"""Fields of a question that nothing is chosen for."""
+
 
 def question_options(
     *,
@@ -30,6 +33,7 @@ def question_options(
     aside: str = "",
     silent: Sequence[str] = (),
     unless: str = "",
+    partial: bool = False,
 ) -> Callable[[Command], Command]:
     """Add MODEL and the flags of a question; the command gets them as one `question`.
 
@@ -40,6 +44,7 @@ def question_options(
         aside: Name of the command, if it has fields of its own.
         silent: Fields without a flag here, which a plan file fills in.
         unless: Option that stands for MODEL and --on.
+        partial: Whether the command gets `words`, those that are given, and completes them itself.
     """
     fields = [
         field for name, field in question_fields(aside).items() if name not in (*leave, *silent)
@@ -51,10 +56,11 @@ def question_options(
         def run(**given: Any) -> Any:
             words = {field.name: given.pop(field.name) for field in fields}
             planned = [field.name for field in fields if field.name not in unplanned]
-            planned += silent
-            needed = not given.get(unless)
-            question = _question(words, given.pop("plan"), planned, needed=needed)
-            return command(question=question, **given)
+            found = _words(words, given.pop("plan"), [*planned, *silent])
+            if partial:
+                return command(words=found, **given)
+            needed = () if given.get(unless) else tuple(name for name in NEEDED if name in words)
+            return command(question=complete(found, needed), **given)
 
         decorated: Command = click.option(
             "--plan", metavar="FILE", help="Plan file that fills in what is not given here."
@@ -83,10 +89,8 @@ def _option(field: Field, metavar: str, text: str) -> Callable[[Command], Comman
     )
 
 
-def _question(
-    words: dict[str, Any], path: str | None, planned: Sequence[str], *, needed: bool = True
-) -> Question:
-    """The question of the flags, over that of a plan file; model and cluster may be needed."""
+def _words(words: dict[str, Any], path: str | None, planned: Sequence[str]) -> dict[str, Any]:
+    """The words of the flags, over those of a plan file."""
     given = {name: value for name, value in words.items() if value not in (None, ())}
     for name, value in given.items():
         if isinstance(value, str) and not value.strip():
@@ -96,9 +100,23 @@ def _question(
         from scalewise.ask.state import read_plan
 
         plan = read_plan(path)
-        return question_from({name: getattr(plan, name) for name in planned} | given)
-    for name in ("model", "on"):
-        if needed and name not in given:
+        filled = {name: getattr(plan, name) for name in planned}
+        return {name: value for name, value in filled.items() if value not in (None, ())} | given
+    return given
+
+
+def complete(given: Mapping[str, Any], needed: Sequence[str] = NEEDED) -> Question:
+    """Return the question of some words.
+
+    Args:
+        given: The words by field.
+        needed: Fields that must be among them.
+
+    Raises:
+        InputError: If the model or the cluster is missing, or a value cannot be.
+    """
+    for name in needed:
+        if name not in given:
             flag = question_fields()[name].flag
             raise InputError(
                 f"{flag} is missing",

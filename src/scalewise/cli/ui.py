@@ -41,7 +41,8 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
     "--records",
     multiple=True,
     metavar="PATH",
-    help="Measured runs to show: records of `scalewise measure`, or a CSV; repeatable.",
+    help="Measured runs to show: records of `scalewise measure`, or a table (model, on, gpus, "
+    "strategy, seq, batch, tokens_s); repeatable.",
 )
 def ui(
     *,

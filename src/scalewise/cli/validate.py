@@ -55,16 +55,17 @@ def validate(
 ) -> None:
     """Compare predictions with measured runs.
 
-    FILE is a CSV with the columns of the shipped table (id, source, accelerator, accelerators,
-    layers, hidden, ..., tokens_per_second_per_accelerator), where blank cells mean "not reported";
-    or records of `scalewise measure`, a folder or a .jsonl file. [the shipped published runs]
+    FILE is a table of your runs (model, on, gpus, strategy, seq, batch, and step_s, tokens_s or
+    mfu; CSV, JSONL or TOML); a CSV with the columns of the shipped table (id, source, accelerator,
+    accelerators, layers, hidden, ..., tokens_per_second_per_accelerator); or records of `scalewise
+    measure`, a folder or a .jsonl file. Blank cells mean "not reported". [the shipped runs]
     """
     from scalewise.cli.common import ending_of, show, to_json, write
+    from scalewise.diagnosis.table import read_user_runs
     from scalewise.errors import InputError, did_you_mean
-    from scalewise.evidence.measured import runs_of
     from scalewise.evidence.runs import read_runs
     from scalewise.evidence.validate import validate as validate_runs
-    from scalewise.records.files import holds_records, read_records
+    from scalewise.records.files import holds_records
 
     ending = ending_of(output, (".html", ".json"))
     if explained and left_out:
@@ -77,15 +78,12 @@ def validate(
             f"--engine {engine}: --choices and --left-out need the analytical model",
             hint="--engine analytical",
         )
-    if file is not None and holds_records(file):
-        if left_out:
-            raise InputError(
-                f"--left-out: {file} is records; it needs a CSV with several sources",
-                hint=f"scalewise validate {file}",
-            )
-        runs = runs_of(read_records(file, kind="train").records)
-    else:
-        runs = read_runs(file)
+    if file is not None and left_out and holds_records(file):
+        raise InputError(
+            f"--left-out: {file} is records; it needs a CSV with several sources",
+            hint=f"scalewise validate {file}",
+        )
+    runs = read_runs() if file is None else read_user_runs(file)
     known = {run.source for run in runs}
     for name in source:
         if name not in known:
@@ -145,13 +143,14 @@ def _simulator(rows: int) -> Callable[[Case], float]:
 
 def _left_out(file: str | None) -> dict[str, LeftOutRow]:
     """Return predictions by refits without each source, of the shipped runs and the file's."""
+    from scalewise.diagnosis.table import read_user_runs
     from scalewise.evidence.expert_fit import ExpertRows, leave_out_experts
     from scalewise.evidence.fitting import calibrated_table
     from scalewise.evidence.leave_out import leave_one_source_out
     from scalewise.evidence.left_out_table import left_out_rows
     from scalewise.evidence.runs import read_runs
 
-    runs = [*read_runs(), *([] if file is None else read_runs(file))]
+    runs = [*read_runs(), *([] if file is None else read_user_runs(file))]
     fit, table = calibrated_table(runs, progress=lambda text: click.echo(text, err=True))
     out = leave_one_source_out(
         table,

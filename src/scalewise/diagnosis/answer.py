@@ -47,6 +47,7 @@ from scalewise.ranges import Z80
 if TYPE_CHECKING:
     from scalewise.ask.question import Question
     from scalewise.ask.resolve import Asked, Objects
+    from scalewise.diagnosis.logs import LogSummary
     from scalewise.diagnosis.measured import Measurement
     from scalewise.model import Convention
     from scalewise.numeric import Array
@@ -100,9 +101,10 @@ def infer(
         judged=len(runs), causes=causes,
     )  # fmt: skip
     known = errors_of(estimates[: len(runs)], apart=apart)
+    own = [run.measurement.noise for run in runs]
     more = errors_of(estimates, apart=apart) if further else known
     level, noise, center = [*known.level, *more.level[len(runs) :]], more.noise.copy(), more.center
-    noise[: len(runs)] = known.noise
+    noise[: len(runs)] = np.hypot(known.noise, own)
     if errors is not None:
         level = [errors[0]] * len(estimates)
         noise, center = np.full(len(estimates), errors[1]), np.zeros(len(estimates))
@@ -164,6 +166,8 @@ def diagnose_runs(
     asked: Asked,
     *,
     evidence: Evidence | None = None,
+    logs: Sequence[LogSummary] = (),
+    notes: Sequence[str] = (),
     apart: bool = False,
     trace: TraceSummary | None = None,
 ) -> Diagnosis:
@@ -173,6 +177,8 @@ def diagnose_runs(
         runs: Measured runs, the one that is asked about first.
         asked: The question of that run.
         evidence: A profile, or nccl-tests.
+        logs: What logs say besides the measured numbers.
+        notes: What else a reader should know.
         apart: Whether every run has software of its own, so that they share no level.
         trace: Trace of the first run.
     """
@@ -210,9 +216,16 @@ def diagnose_runs(
         comparable=(*own_runs(e), *nearest_runs(e)),
         faster=faster(runs[0]) if verdict == "fast" else (),
         trace=beside,
-        notes=(*asked.notes, *_unstated(asked), *_notes(runs), *(beside.notes if beside else ())),
+        notes=(
+            *notes,
+            *asked.notes,
+            *_unstated(asked),
+            *_notes(runs),
+            *(beside.notes if beside else ()),
+        ),
         changes=asked.changes,
         defaults=asked.defaults,
+        logs=tuple(logs),
     )
 
 

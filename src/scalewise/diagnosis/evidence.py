@@ -4,7 +4,7 @@
     parse_node_rate("3.2GB/s")
     log_evidence(table, Evidence(node_rate=3.2e9))
 
-Traces are read by `traces`, and end as the same `Evidence`.
+Logs are read by `logs`, traces by `traces`, and end as the same `Evidence`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ NODE_NOISE = 0.24
 `catalog/ranges.toml`. In a public case it is 4 to 21% (blog "IB vs Ethernet fine-tuning at
 scale")."""
 
+WAITED_NOISE = 0.05
+"""Standard deviation of the fraction that waits for data: loaders run ahead, and ranks differ."""
+
 NODE_LOSS = 100.0
 """Factor over which a network that is slow for an unlisted reason spreads, flat in the log."""
 
@@ -39,6 +42,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Fractions of the step by part, as in `parts.PROFILE`."""
     node_rate: float | None = None
     """Bus bandwidth of nccl-tests between two nodes, bytes/s per node."""
+    waited: float | None = None
+    """Fraction of the step that waits for data, as a framework measures it."""
 
 
 def parse_profile(text: str) -> dict[str, float]:
@@ -126,6 +131,25 @@ def log_nccl(table: Table, node_rate: float | Array) -> Array:
     return np.where(waits, np.maximum(floor, np.minimum(usual, 0.0) - 50.0), usual)
 
 
+def log_waited(table: Table, waited: float, run: int = 0) -> Array:
+    """Return the log likelihood of the fraction of a step that waits for data, by point.
+
+    Under the cause that waits for data it is what the step idles beyond a healthy one, and nothing
+    under all others: it is the time inside the loader.
+
+    Args:
+        table: Predictions.
+        waited: Measured fraction.
+        run: Run it was measured of.
+    """
+    idle = shares(table.parts[run], "idle")
+    beyond = np.maximum(idle - idle[0], 0.0)
+    here = table.cause == (table.keys.index("stall") if "stall" in table.keys else -1)
+    expected = np.where(here, beyond, 0.0)
+    away = (waited - expected) / WAITED_NOISE
+    return np.asarray(-0.5 * away**2)
+
+
 def log_evidence(table: Table, evidence: Evidence, run: int = 0) -> Array:
     """Return the log likelihood of all evidence, by point.
 
@@ -139,4 +163,6 @@ def log_evidence(table: Table, evidence: Evidence, run: int = 0) -> Array:
         total = total + log_profile(table, evidence.profile, run)
     if evidence.node_rate is not None:
         total = total + log_nccl(table, evidence.node_rate)
+    if evidence.waited is not None:
+        total = total + log_waited(table, evidence.waited, run)
     return total

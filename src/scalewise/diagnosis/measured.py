@@ -4,8 +4,8 @@
     parse_measured(["8=7000,32=1786"])           # two sizes; the unit once, or tok/s
     parse_measured(["fsdp32-mb1=41% MFU"])       # another strategy
 
-A rate counts per GPU unless it says `total`. Log files and traces are to be read elsewhere, and end
-as the same `Measurement`.
+A rate counts per GPU unless it says `total`. Logs are read in `diagnosis.logs`, and end as the same
+`Measurement`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scalewise.errors import InputError
 if TYPE_CHECKING:
     from scalewise.step.result import Estimate
 
-Unit = Literal["tok/s", "tok/s total", "MFU", "s/step", "TFLOP/s"]
+Unit = Literal["tok/s", "tok/s total", "seq/s total", "MFU", "s/step", "TFLOP/s"]
 
 EXAMPLES = "1786 tok/s, 57152 tok/s total, 41% MFU, 0.86 s/step, 864 ms, 407 TFLOP/s"
 
@@ -55,6 +55,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What it counts."""
     text: str
     """Number and unit as written."""
+    noise: float = 0.0
+    """Standard error of the number itself (log), such as that of a median over steps."""
 
     @property
     def gpus(self) -> int | None:
@@ -72,6 +74,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             return self.value
         if self.unit == "tok/s total":
             return self.value / gpus
+        if self.unit == "seq/s total":
+            return self.value * e.workload.seq_len / gpus
         if self.unit == "s/step":
             return tokens / self.value / gpus
         flops = e.model.training_flops(e.workload.seq_len, e.convention)

@@ -11,6 +11,7 @@ from scalewise.results import Result
 
 if TYPE_CHECKING:
     from scalewise.ask.defaults import Default
+    from scalewise.diagnosis.logs import LogSummary
     from scalewise.diagnosis.traces import TraceBeside
     from scalewise.step.result import Estimate
 
@@ -137,6 +138,8 @@ class Diagnosis(Result):
     notes: tuple[str, ...]
     changes: tuple[str, ...]
     defaults: tuple[Default, ...]
+    logs: tuple[LogSummary, ...] = ()
+    """What logs say besides the measured numbers: steps used, stalls, drift."""
     trace: TraceBeside | None = None
     """A trace beside the prediction."""
 
@@ -180,6 +183,7 @@ class Diagnosis(Result):
             "next": [asdict(each) for each in self.following],
             "comparable": [asdict(each) for each in self.comparable],
             "faster": list(self.faster),
+            "logs": [each.to_dict() for each in self.logs],
             "trace": _trace_dict(self.trace),
             "notes": list(self.notes),
             "changes": list(self.changes),

@@ -18,6 +18,8 @@ import numpy as np
 
 from scalewise.cluster import Cluster
 from scalewise.errors import InputError, ScalewiseError
+from scalewise.evidence.runs import Run, UnsupportedError
+from scalewise.evidence.table import completed_plan
 from scalewise.ranges import level_range, with_own_runs
 from scalewise.records.files import Record
 from scalewise.records.job import TrainJob, job_of
@@ -175,6 +177,83 @@ def compare(
         interval=level_range(basis),
         calibrated=own,
         skipped=skipped,
+    )
+
+
+def compare_runs(
+    runs: Sequence[Run], cluster: Cluster | None = None, stack: Stack | str | None = None
+) -> Comparison:
+    """Predict the runs of a table.
+
+    Args:
+        runs: Rows with a measured rate.
+        cluster: What they ran on; by default what each row names.
+        stack: Software; by default what each row names, or its framework.
+
+    Raises:
+        InputError: If none can be predicted.
+    """
+    rows: list[Row] = []
+    skipped: list[str] = []
+    used: list[Estimate] = []
+    for run in runs:
+        try:
+            plan, usual = completed_plan(run)
+            measured = run.tokens_per_second
+            if measured is None:
+                raise UnsupportedError("nothing is measured")
+            on = plan.cluster
+            if cluster is not None:
+                on = cluster.with_(accelerators=plan.cluster.accelerators)
+            e = estimate(plan.model, on, plan.workload, plan.strategy, stack=stack or usual)
+        except ScalewiseError as error:
+            skipped.append(f"{run.id}: {error}")
+            continue
+        rows.append(_run_row(run, measured, e, plan.defaults))
+        used.append(e)
+    if not rows:
+        raise InputError(
+            f"none of {len(runs)} runs can be predicted" + (f": {skipped[0]}" if skipped else ""),
+            hint="a row needs model, on, gpus, strategy, seq, batch and a measured number",
+        )
+    names = [dict.fromkeys(part) for part in
+             ((e.cluster.name for e in used), (e.stack.name for e in used))]  # fmt: skip
+    return Comparison(
+        cluster=", ".join(names[0]),
+        stack=", ".join(names[1]),
+        rows=rows,
+        interval=level_range(used[-1].basis),
+        skipped=skipped,
+    )
+
+
+def _run_row(run: Run, rate: float, e: Estimate, defaults: Sequence[str]) -> Row:
+    """One run of a table, as one launch without a trace."""
+    per_rank = e.workload.tokens_per_step / e.cluster.accelerators
+    seconds = per_rank / rate
+    exposed, idle = sum(e.exposed.values()), sum(e.terms[name] for name in IDLE_TERMS)
+    return Row(
+        model=e.model.name,
+        strategy=str(e.strategy),
+        ranks=e.cluster.accelerators,
+        seq_len=e.workload.seq_len,
+        global_batch=e.workload.global_batch,
+        launches=1,
+        measured=seconds,
+        measured_low=seconds,
+        measured_high=seconds,
+        predicted=e.step_seconds,
+        low=per_rank / e.high,
+        high=per_rank / e.low,
+        terms={
+            "compute": (None, e.step_seconds - exposed - idle),
+            "communication": (None, sum(e.comm_seconds.values())),
+            "exposed": (None, exposed),
+            "idle": (None, idle),
+            "waiting": (None, exposed + idle),
+        },
+        predicted_terms=e.terms,
+        warnings=[f"{run.id}: {note}" for note in defaults if "assumed" in note],
     )
 
 

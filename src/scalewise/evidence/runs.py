@@ -30,7 +30,7 @@ from scalewise.errors import InputError, ScalewiseError
 from scalewise.evidence.recipes import mtp_layers, recipe_of
 from scalewise.model import Convention, Mla, Model, Moe
 from scalewise.reading import read_csv, user_path
-from scalewise.stack import stack_for
+from scalewise.stack import Stack, stack_for
 from scalewise.strategy import Strategy
 from scalewise.workload import Workload
 
@@ -122,6 +122,11 @@ class Run:
                 hint="write true or false, or leave it blank",
             )
         return word in ("true", "1", "1.0", "yes")
+
+    @property
+    def stack(self) -> Stack | None:
+        """Software that is known as such; None where a framework and a date speak for it."""
+        return None
 
     @property
     def id(self) -> str:

@@ -136,6 +136,8 @@ def stack_of(run: Run, plan: Plan) -> Stack:
     What the row says of its own code (attention kernel, asynchronous TP, fused loss) goes before
     the stack's.
     """
+    if run.stack is not None:
+        return run.stack
     accelerator, date = plan.cluster.accelerator, run.text("software_date") or ""
     stack = stack_for(
         run.framework,

@@ -15,13 +15,15 @@ from scalewise.diagnosis.nearest import OWN
 from scalewise.report.suggestions import suggestions
 from scalewise.report.terminal import print_defaults, print_title, put, say, table
 from scalewise.report.words import counted, device_word, title
-from scalewise.units import format_dollars, format_percent, grouped
+from scalewise.units import format_bytes, format_dollars, format_percent, grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from scalewise.diagnosis.logs import LogSummary
     from scalewise.diagnosis.result import Comparable, Diagnosis, NextMeasurement
     from scalewise.diagnosis.traces import TraceBeside
+    from scalewise.logs.steady import Stall
 
 CAUSES_SHOWN, CHECKS_SHOWN, PUBLISHED_SHOWN, FINDINGS_SHOWN = 6, 2, 2, 3
 """Causes in the table, checks, published runs, and differences of a trace: 40 lines hold the
@@ -112,6 +114,53 @@ def comparable_line(each: Comparable, word: str) -> str:
     )
 
 
+def log_lines(said: LogSummary) -> list[tuple[str, ...]]:
+    """Return what a log says besides its number: a label, then sentences."""
+    name = said.path.rsplit("/", 1)[-1]
+    writer = f" ({said.framework})" if said.framework else ""
+    parts = [f"median of {said.used:,} of {counted(said.total, 'line')}"]
+    if said.warm_up:
+        parts.append(f"{said.warm_up:,} of warm-up left out")
+    parts.append(f"standard error {format_percent(said.error)}")
+    if said.memory is not None:
+        parts.append(f"{said.memory_kind or 'peak'} memory {format_bytes(said.memory)}")
+    lines: list[tuple[str, ...]] = [("Log", f"{name}{writer}: {', '.join(parts)}.")]
+    if said.stalls:
+        lines.append(("Besides the steady step", *map(stall_line, said.stalls)))
+    if said.drift is not None:
+        word = "slower" if said.drift.change > 0.0 else "faster"
+        hours = f" over {said.drift.hours:.1f} h" if said.drift.hours > 0.0 else ""
+        lines.append(("Drift", f"{format_percent(abs(said.drift.change))} {word}{hours}."))
+    if said.waited is not None:
+        lines.append(("Waiting for data", f"{format_percent(said.waited)} of a step."))
+    if said.notes:
+        lines.append(("Reading", "; ".join(said.notes) + "."))
+    return lines
+
+
+def with_stalls(found: Diagnosis) -> str:
+    """Return the rate over the whole log, where more than 1% of its time is lost to stalls."""
+    lost = sum(stall.fraction for stall in found.logs[0].stalls)
+    if lost < 0.01:
+        return ""
+    word = device_word(found.estimate.cluster.accelerator.kind)
+    return f"{grouped(found.runs[0].measured * (1.0 - lost))} tok/s/{word} over the whole log."
+
+
+STALLS = {"checkpoint": "checkpoints", "evaluation": "evaluation", "unnamed": "slow steps or gaps"}
+"""Words of stalls by cause."""
+
+
+def stall_line(stall: Stall) -> str:
+    """Return one kind of stall in words."""
+    often = f"every {stall.period:,} steps" if stall.period else f"{stall.count:,} times"
+    each = f"{stall.steps:.2g} steps" if math.isnan(stall.seconds) else f"{stall.seconds:.3g} s"
+    return (
+        f"{STALLS[stall.cause]} {often}, {each} each: {format_percent(stall.fraction)} of the time "
+        f"(first before line {stall.line:,})"
+    )
+
+
 def standing(found: Diagnosis) -> str:
     """Return the measured MFU among those of the comparable runs; empty without any."""
     others = [each.mfu for each in found.comparable]
@@ -130,6 +179,11 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
     word = device_word(e.cluster.accelerator.kind)
     print_title(console, title(e), found.changes)
     put(console, lead(found), hang=2, style="bold")
+    for said in found.logs:
+        for label, *texts in log_lines(said):
+            say(console, label, *texts)
+    if found.logs and (line := with_stalls(found)):
+        say(console, "With all of them", line)
     if len(found.runs) > 1:
         _print_runs(found, console)
     for label, chosen in (("Comparable", True), ("Published", False)):

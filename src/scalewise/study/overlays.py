@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from functools import cache
 
 from scalewise.catalog import load_cluster
+from scalewise.diagnosis.table import read_user_runs
 from scalewise.errors import InputError
 from scalewise.evidence.collectives import Collective, read_collectives
-from scalewise.evidence.measured import runs_of
 from scalewise.evidence.runs import Run, UnsupportedError, read_runs
 from scalewise.model import Model, load_model
 from scalewise.reading import read_csv
-from scalewise.records.files import holds_records, read_records
+from scalewise.records.files import holds_records
 from scalewise.study.files import Experiment
 from scalewise.study.measures import Value
 from scalewise.study.plan import sizes_of
@@ -56,24 +56,25 @@ class Mark:
 def read_overlays(paths: Iterable[str]) -> list[Measured]:
     """Read tables of runs, or of timings of collectives, which have a column `op`.
 
-    A folder, or a file that ends in `.jsonl`, holds records of `scalewise measure`.
+    Tables of runs are those of `diagnosis.table`: words of a question, the shipped columns, or
+    records of `scalewise measure`.
 
     Raises:
         InputError: If one cannot be read.
     """
     found: list[Measured] = []
     for path in paths:
-        if holds_records(path):
-            found += runs_of(read_records(path, kind="train").records)
-        elif "op" in _header(path):
+        if not holds_records(path) and "op" in _header(path):
             found += read_collectives(path)[0]
         else:
-            found += read_runs(path)
+            found += read_user_runs(path)
     return found
 
 
 def _header(path: str) -> list[str]:
-    """Return the columns of a table; none if it cannot be read, which its reader reports."""
+    """Return the columns of a CSV table; none if it cannot be read, which its reader reports."""
+    if not path.endswith(".csv"):
+        return []
     try:
         return read_csv(path).columns
     except InputError:

@@ -1,0 +1,1 @@
+"""Logs of training runs: step lines of frameworks, exports of metrics, and tables of runs."""
