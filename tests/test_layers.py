@@ -29,6 +29,7 @@ LAYERS = (
     ("sweep",),
     ("evidence", "explore", "simulation", "measure", "inventory"),
     ("ask",),
+    ("frameworks",),
     ("diagnosis",),
     ("study", "report"),
     ("verbs",),
