@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from scalewise.strategies import Strategies
     from scalewise.strategy import Strategy, parse_strategy
     from scalewise.trace.read import read_trace
-    from scalewise.verbs import diagnose, estimate, scale, search, sensitivity, timeline, validate
+    from scalewise.verbs import (
+        diagnose,
+        estimate,
+        export,
+        scale,
+        search,
+        sensitivity,
+        timeline,
+        validate,
+    )
     from scalewise.workload import Workload
 
 _HOME = {
@@ -45,6 +54,7 @@ _HOME = {
     "Workload": "scalewise.workload",
     "diagnose": "scalewise.verbs",
     "estimate": "scalewise.verbs",
+    "export": "scalewise.verbs",
     "load_accelerator": "scalewise.catalog",
     "load_cluster": "scalewise.catalog",
     "load_model": "scalewise.model",
@@ -74,6 +84,7 @@ __all__ = [
     "__version__",
     "diagnose",
     "estimate",
+    "export",
     "load_accelerator",
     "load_cluster",
     "load_model",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from scalewise.explore.search import Search
     from scalewise.explore.sensitivity import Sensitivities
     from scalewise.explore.space import Limits
+    from scalewise.frameworks.export import Export
     from scalewise.model import Convention
     from scalewise.simulation.simulate import Timeline
     from scalewise.step.estimate import Estimates
@@ -392,6 +393,40 @@ def timeline(
     """
     asked = resolve(*_question(model, on, workload, strategy, words))
     return asked.timeline(ranks=ranks, jitter=jitter, seed=seed)
+
+
+def export(
+    model: Model | str,
+    on: Cluster | str,
+    to: str,
+    workload: Workload | None = None,
+    strategy: Strategy | str | None = None,
+    **words: Any,
+) -> Export:
+    """Write a plan as configuration and Slurm script of a training framework.
+
+    Args:
+        model: Name, file or object.
+        on: Cluster or accelerator.
+        to: Framework: megatron, torchtitan, torchtitan-0.2, deepspeed, accelerate, maxtext or
+            megatron-bridge.
+        workload: Sequence length, batch, precision, tokens; or `seq`, `batch`, ... as keywords.
+        strategy: One, spelled or as an object; a template without sizes; None for the best of the
+            usual ones.
+        **words: Further fields of `Question`.
+
+    Returns:
+        Files by name, and what they do not say; no files where the framework cannot run the plan.
+
+    Raises:
+        InputError: If a word is not understood.
+
+    >>> sorted(export("llama-3-8b", "dgx-h100", "megatron", gpus=64, strategy="zero1-tp2").files)
+    ['launch.sbatch']
+    """
+    from scalewise.frameworks.export import export as export_plan
+
+    return export_plan(resolve(*_question(model, on, workload, strategy, words)), to)
 
 
 def validate(runs: str | Path | Iterable[Run] | None = None) -> Validation:

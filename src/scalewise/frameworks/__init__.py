@@ -1,6 +1,7 @@
 """Training frameworks: plans written as their configuration, and their configuration read back.
 
     read(text, name="train.log").words        # {"model": "llama-3-8b", "strategy": "zero1x64-mb2"}
+    export(asked, "megatron").files           # {"launch.sbatch": "#!/bin/bash ..."}, in `export`
 
 One file per framework, each with one mapping table for both directions (`table`).
 """
@@ -32,12 +33,14 @@ def read(text: str, name: str = "") -> Configuration:
     Raises:
         InputError: If it is none of them, or says something that cannot be.
     """
-    from scalewise.frameworks import megatron_text, torchtitan_text
+    from scalewise.frameworks import megatron_bridge, megatron_text, torchtitan_text
 
     if megatron_text.is_log(text):
         return megatron_text.read_arguments(text)
     if torchtitan_text.is_log(text):
         return torchtitan_text.read_log(text, name)
+    if megatron_bridge.is_snippet(text):
+        return megatron_bridge.read_snippet(text, name)
     where = name or "the text"
     start = text.lstrip()
     if start.startswith("{"):

@@ -57,7 +57,8 @@ def facts_of(asked: Asked) -> Facts:
     s, stack = asked.strategy, asked.software.stack
     facts: Facts = msgspec.structs.asdict(asked.workload) | msgspec.structs.asdict(s)
     facts["model"], facts["gpus"] = asked.model, asked.cluster.accelerators
-    facts["node"] = asked.cluster.scale_up_domain
+    hosts = asked.cluster.host_accelerators or asked.cluster.scale_up_domain
+    facts["node"] = min(hosts, asked.cluster.accelerators)
     facts["precision"] = s.precision or asked.workload.precision
     facts["num_microbatches"] = s.microbatches_of(asked.workload)
     facts["loss"] = asked.workload.loss or stack.loss

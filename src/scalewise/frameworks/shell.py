@@ -31,10 +31,14 @@ _ARRAY = re.compile(r"^[ \t]*(?:export |local |declare -a )?(\w+)(\+?)=\((.*?)\)
 _ASSIGNED = re.compile(r"^[ \t]*(?:export |local |readonly )?(\w+)=(.*)$")
 _PRODUCT = re.compile(r"\$\(\(([^()]*)\)\)")
 _VARIABLE = re.compile(r"\$\{(\w+)(?:\[[@*]\])?(?::?-([^}]*))?\}|\$(\w+)")
+_QUOTED_ARRAY = re.compile(r'"(\$\{\w+\[@\]\})"')
 _COMMENT = re.compile(r"(?:^|\s)#.*$")
 _PROGRAMS = re.compile(r"(?:^|[\s/])(?:torchrun|srun|python3?|mpirun|deepspeed|accelerate)\s")
 MOST_ROUNDS = 16
 """Variables inside variables."""
+
+_NO_WORDS = ("&", "&&", "|", "$@", "$*")
+"""What is no word of the command, or comes from who starts the script."""
 
 _NODES = ("--nnodes", "--num_machines", "--num_nodes")
 _RANKS = ("--nproc-per-node", "--nproc_per_node", "--num_gpus", "--gpus-per-node")
@@ -98,6 +102,8 @@ def _expand(text: str, variables: dict[str, str]) -> str:
             return variables[name]
         return match[2] if match[2] is not None else match[0]
 
+    # "${ARGS[@]}" is the words of the array, each as it is.
+    text = _QUOTED_ARRAY.sub(r"\1", text)
     for _ in range(MOST_ROUNDS):
         before = text
         text = _PRODUCT.sub(_product, _VARIABLE.sub(of, text))
@@ -134,7 +140,7 @@ def _arithmetic(node: ast.expr) -> int:
 
 def _split(line: str) -> list[str]:
     try:
-        return [word for word in shlex.split(line, comments=True) if word not in ("&", "&&", "|")]
+        return [word for word in shlex.split(line, comments=True) if word not in _NO_WORDS]
     except ValueError:
         return []
 
