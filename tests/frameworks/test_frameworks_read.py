@@ -131,7 +131,7 @@ def test_launch_script_with_arrays_variables_and_products():
         "model": "gpt3-175b",
         "stack": "megatron-lm",
         "gpus": "128",
-        "strategy": "ddp1-tp8-pp16-mb1-notpoverlap",
+        "strategy": "zero1x1-tp8-pp16-mb1-notpoverlap",
         "seq": "2048",
         "batch": "1536",
         "precision": "bf16",
@@ -206,7 +206,11 @@ def test_torchtitan_command():
     )
     assert found.words["strategy"] == "fsdp4-tp2-mb2-acfull-compiled-notpoverlap"
     assert found.words["gpus"] == "8"
-    assert found.notes == ("training.seq_len is the registry function's: give --seq",)
+    assert found.notes == (
+        "training.seq_len is the registry function's: give --seq",
+        "parallelism.pipeline_parallel_degree, parallelism.context_parallel_degree: the registry "
+        "function may have a degree above 1",
+    )
 
 
 def test_deepspeed_json():

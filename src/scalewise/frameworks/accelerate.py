@@ -57,6 +57,8 @@ def _write_sharding(facts: Facts, said: Said) -> None:
                 said.refuse(name, facts[name], "DDP of accelerate goes with no other parallelism; "
                             "use fsdp")  # fmt: skip
         return
+    if facts["dp_replicate"] > 1 and facts["dp_shard"] == 1 and facts["tp"] * facts["cp"] > 1:
+        said.refuse("dp_shard", 1, "replicas alone go with no tp or cp; shard over 2 or more")
     s["distributed_type"] = "FSDP"
     for key, value in FSDP.items():
         s[f"fsdp_config.{key}"] = value

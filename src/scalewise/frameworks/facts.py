@@ -107,17 +107,18 @@ def normal(facts: Facts) -> Facts:
 
     sized = found.get("gpus") is not None
     replicas, shards = found.get("dp_replicate", 1), found.get("dp_shard", 1)
-    if sized and shards == 1 and found.get("sharding") != "ddp" and "sharding" in found:
-        found["sharding"] = "ddp"
     if found.get("sharding") != "zero3" and "sharding" in found:
         drop("reshard_after_forward", "prefetch", "backward_shard", "replica_sync",
              "hierarchical_gather")  # fmt: skip
         if found.get("gather_precision") == "int8":
             drop("gather_precision")
-    if sized and replicas * shards == 1:
+    model = found.get("model")
+    experts = isinstance(model, Model) and model.moe is not None
+    # Ranks that split a sequence reduce gradients too, and replicas of experts.
+    if sized and replicas * shards * found.get("cp", 1) == 1 and not experts:
         drop("overlap_dp", "reduce_each", "bucket_mb", "gather_precision")
         found["reduce_precision"] = None
-    if found.get("num_microbatches") == 1:
+    if _microbatches(found) == 1:
         drop("reduce_each")
     if found.get("tp", 1) == 1:
         drop("sequence_parallel", "overlap_tp")
@@ -125,13 +126,21 @@ def normal(facts: Facts) -> Facts:
         drop("cp_method")
     if found.get("pp", 1) == 1:
         drop("schedule", "virtual_stages", "first_stage_layers", "last_stage_layers", "overlap_pp")
-    model = found.get("model")
-    if isinstance(model, Model) and model.moe is None:
+    if isinstance(model, Model) and not experts:
         drop("ep", "etp", "overlap_ep")
         found["imbalance"], found["capacity"] = 1.0, None
     elif found.get("ep", 1) == 1:
         drop("overlap_ep")
     return found
+
+
+def _microbatches(facts: Facts) -> int | None:
+    """Gradient accumulation steps, where they are said or follow."""
+    if facts.get("num_microbatches") is not None:
+        return whole(facts["num_microbatches"])
+    per_step = facts.get("micro_batch", 0) * facts.get("dp_replicate", 1) * facts.get("dp_shard", 1)
+    batch = whole(facts.get("global_batch"))
+    return batch // per_step if batch and per_step and facts.get("gpus") else None
 
 
 _NOT_IN_STRATEGY = ("precision", "num_microbatches")

@@ -75,6 +75,8 @@ def _write_mesh(facts: Facts, said: Said) -> None:
     s, kind = said.settings, facts["sharding"]
     if kind in ("zero1", "zero2"):
         said.refuse("sharding", kind, "MaxText has fsdp and data parallelism; use fsdp")
+    if kind == "zero3" and facts["dp_shard"] == 1:
+        said.warn("sharding", kind, "an fsdp axis of one rank shards nothing")
     if facts["pp"] > 1:
         said.refuse("pp", facts["pp"], "the circular schedule of MaxText is not modeled; use pp1")
     if facts["etp"] > 1:

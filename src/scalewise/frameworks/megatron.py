@@ -33,12 +33,11 @@ NAME = "megatron"
 VERSION = "megatron-core 0.19.2"
 
 
-def _ranks(facts: Facts) -> int:
-    return int(facts.get("dp_replicate", 1) * facts.get("dp_shard", 1))
-
-
 def _parallel(facts: Facts) -> bool:
-    return _ranks(facts) > 1
+    """Whether gradients are reduced: over data and context ranks, or replicas of experts."""
+    model = facts.get("model")
+    experts = isinstance(model, Model) and model.moe is not None
+    return experts or bool(facts["dp_replicate"] * facts["dp_shard"] * facts["cp"] > 1)
 
 
 # Sharding of data-parallel ranks.
@@ -456,8 +455,8 @@ ROWS: tuple[Row, ...] = (
           ("recompute_granularity", "recompute_method", "recompute_num_layers",
            "recompute_modules"), _write_recompute, _read_recompute),
     Fixed("mlp_tiles", (1,), "Megatron-LM computes an MLP at once; drop the tilemlp token"),
-    Choice("offload", {"": {}, "opt": {"optimizer_cpu_offload": True,
-                                       "use_precision_aware_optimizer": True}},
+    Choice("offload", {"opt": {"optimizer_cpu_offload": True,
+                               "use_precision_aware_optimizer": True}, "": {}},
            "only the optimizer (offopt) is offloaded whole"),
     Joint(("precision", "weights"), ("bf16", "fp16", "fp8", "fp8_recipe", "fp4", "fp4_recipe"),
           _write_precision, _read_precision),

@@ -148,6 +148,12 @@ def _read_reduce(settings: Settings) -> Facts:
     return {"reduce_precision": "fp32" if wide is not False else "bf16"}
 
 
+def _read_experts(settings: Settings) -> Facts:
+    """Degrees of experts; the recipe says that there are some."""
+    keys = {"ep": "expert_model_parallel_size", "etp": "expert_tensor_parallel_size"}
+    return {name: settings[key] for name, key in keys.items() if settings.get(key)}
+
+
 def _own(row: Row) -> Row:
     """The row of Megatron-Bridge in place of one of Megatron-LM."""
     own: dict[str, Row] = {
@@ -156,6 +162,7 @@ def _own(row: Row) -> Row:
                            _write_precision, _read_precision),
         "reduce_precision": Joint(("reduce_precision",), ("grad_reduce_in_fp32",),
                                   _write_reduce, _read_reduce),
+        "ep": Joint(row.fields, row.keys, row.write, _read_experts),
         "tuning": Fixed("tuning", ("full",), "adapters are cfg.peft, of a sft recipe; use full"),
     }  # fmt: skip
     return own.get(row.fields[0], row)
@@ -253,7 +260,7 @@ def read_snippet(text: str, name: str = "") -> Configuration:
         elif isinstance(target, ast.Attribute):
             settings[spelled.get(target.attr, target.attr)] = _value(value)
     facts = read_rows(ROWS, settings)
-    notes = ["the number of GPUs is not in it: give --gpus"]
+    notes = [] if "gpus" in facts else ["the number of GPUs is not in it: give --gpus"]
     if "model" not in facts:
         notes.append("the recipe is none of the catalog's models: give MODEL")
     if same(settings.get("seq_length"), None):

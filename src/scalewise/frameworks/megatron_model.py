@@ -57,7 +57,9 @@ def write_model(facts: Facts, said: Said) -> None:
     if model.positions not in positions:
         said.refuse("model.positions", model.positions, "Megatron-LM has rope, learned or none")
     s["position_embedding_type"] = positions.get(model.positions, "none")
-    s["max_position_embeddings"] = max(model.max_positions, facts["seq_len"])
+    if model.max_positions and facts["seq_len"] > model.max_positions:
+        said.refuse("seq_len", facts["seq_len"], f"learned positions end at {model.max_positions}")
+    s["max_position_embeddings"] = model.max_positions or facts["seq_len"]
     s |= {"vocab_size": model.vocab, "make_vocab_size_divisible_by": 1}
     if model.qk_norm:
         s["qk_layernorm"] = True

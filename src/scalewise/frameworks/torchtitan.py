@@ -42,10 +42,11 @@ MODELS = {
 """Models of the catalog as torchtitan registers them, module and flavor."""
 
 REGISTERED = {
-    "llama3": ("8B", "70B", "405B"), "qwen3": ("0.6B", "1.7B", "14B", "32B", "30B-A3B"),
+    "llama3": ("8B", "70B"), "qwen3": ("0.6B", "1.7B", "14B", "32B", "30B-A3B"),
     "deepseek_v3": ("16B", "671B"), "gpt_oss": ("20b", "120b"),
 }  # fmt: skip
-"""Flavors that have a function in the `config_registry.py` of 0.3.0."""
+"""Flavors that have a function in the `config_registry.py` of 0.3.0, in 16 bits: that of Llama 3.1
+405B converts its layers to float8."""
 
 NAMES = {spelled: name for name, spelled in MODELS.items()}
 
@@ -71,8 +72,8 @@ def _write_new_model(facts: Facts, said: Said) -> None:
     _write_model(facts, said)
     module, flavor = said.settings.get("model.name"), said.settings.get("model.flavor")
     if module and flavor not in REGISTERED.get(str(module), ()):
-        said.refuse("model", facts["model"].name, f"torchtitan 0.3.0 has no function for {module} "
-                    f"{flavor}; export to torchtitan-0.2, or register one")  # fmt: skip
+        said.refuse("model", facts["model"].name, f"torchtitan 0.3.0 has no 16-bit function for "
+                    f"{module} {flavor}; export to torchtitan-0.2, or register one")  # fmt: skip
 
 
 def _read_model(settings: Settings) -> Facts:
@@ -96,7 +97,9 @@ def _write_sharding(facts: Facts, said: Said) -> None:
         # "default" depends on the pipeline.
         policy = "always" if facts["reshard_after_forward"] else "never"
         s["parallelism.fsdp_reshard_after_forward"] = policy
-    elif facts["dp_replicate"] > 1 and max(facts["tp"], facts["pp"], facts["cp"]) > 1:
+        if facts["dp_shard"] * facts["cp"] == 1:
+            said.warn("sharding", kind, "one rank shards nothing: torchtitan leaves FSDP out")
+    elif facts["cp"] > 1 or (facts["dp_replicate"] > 1 and max(facts["tp"], facts["pp"]) > 1):
         said.refuse("sharding", "ddp", "DDP of torchtitan goes with no other parallelism; use fsdp")
 
 
@@ -114,7 +117,9 @@ def _read_sharding(settings: Settings) -> Facts:
         # What is left over, and unknown without the number of GPUs.
         facts |= {"sharding": "zero3", "dp_shard": max(1, gpus // per_rank) if gpus else 1}
     else:
-        facts |= {"sharding": "zero3" if shards > 1 else "ddp", "dp_shard": shards}
+        # FSDP shards over the ranks of a sequence too.
+        kind = "zero3" if shards * degree["context"] > 1 else "ddp"
+        facts |= {"sharding": kind, "dp_shard": shards}
         facts["gpus"] = per_rank * shards
     policy = settings.get("parallelism.fsdp_reshard_after_forward", "default")
     resharded = degree["pipeline"] == 1 if policy == "default" else policy == "always"
@@ -131,11 +136,11 @@ _SCHEDULES = {
 def _write_pipeline(facts: Facts, said: Said) -> None:
     s, pp, stages = said.settings, facts["pp"], facts["virtual_stages"]
     s["training.local_batch_size"] = facts["micro_batch"]
+    s["parallelism.pipeline_parallel_degree"] = pp
     if pp == 1:
         return
     schedule = facts["schedule"]
-    s |= {"parallelism.pipeline_parallel_degree": pp,
-          "parallelism.pipeline_parallel_microbatch_size": facts["micro_batch"],
+    s |= {"parallelism.pipeline_parallel_microbatch_size": facts["micro_batch"],
           "training.local_batch_size": facts["num_microbatches"] * facts["micro_batch"],
           }  # fmt: skip
     if schedule not in _SCHEDULES:
@@ -295,6 +300,8 @@ def _read_overlap_tp(settings: Settings) -> Facts:
 
 def _write_compile(facts: Facts, said: Said) -> None:
     said.settings["compile.enable"] = bool(facts["compiled"])
+    if facts["compiled"]:
+        said.settings["compile.components"] = ["model", "loss"]
 
 
 def _read_compile(settings: Settings) -> Facts:
@@ -305,6 +312,14 @@ def _write_tokens(facts: Facts, said: Said) -> None:
     if facts["tokens"] is not None:
         per_step = facts["seq_len"] * facts["global_batch"]
         said.settings["training.steps"] = math.ceil(facts["tokens"] / per_step)
+
+
+def _read_tokens(settings: Settings) -> Facts:
+    steps, seq = whole(settings.get("training.steps")), whole(settings.get("training.seq_len"))
+    batch = whole(settings.get("training.global_batch_size"))
+    if steps and seq and batch and batch > 0:
+        return {"tokens": float(steps * seq * batch)}
+    return {}
 
 
 def _no_facts(settings: Settings) -> Facts:
@@ -331,6 +346,16 @@ def _write_etp(facts: Facts, said: Said) -> None:
     said.settings["parallelism.expert_tensor_parallel_degree"] = facts["etp"]
 
 
+def _degree(name: str, word: str) -> Joint:
+    """The row of a degree. Written even where it is 1: a registry function may have another."""
+    key = f"parallelism.{word}_parallel_degree"
+
+    def write(facts: Facts, said: Said) -> None:
+        said.settings[key] = facts[name]
+
+    return Joint((name,), (key,), write, lambda settings: {name: whole(settings.get(key)) or 1})
+
+
 AC = "activation_checkpoint.mode"
 _DATA = "the data loader says it, not an option"
 
@@ -339,11 +364,11 @@ _COMMON: tuple[Row, ...] = (
           ("parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree",
            "parallelism.fsdp_reshard_after_forward"), _write_sharding, _read_sharding),
     Number("gpus", "world_size"),
-    Number("tp", "parallelism.tensor_parallel_degree", 1),
-    Number("cp", "parallelism.context_parallel_degree", 1),
+    _degree("tp", "tensor"),
+    _degree("cp", "context"),
     Joint(("pp", "virtual_stages", "schedule", "first_stage_layers", "last_stage_layers",
            "overlap_pp", "micro_batch"), _PIPELINE_KEYS, _write_pipeline, _read_pipeline),
-    Number("ep", "parallelism.expert_parallel_degree", 1),
+    _degree("ep", "expert"),
     Joint(("global_batch",), ("training.global_batch_size",), _write_batch, _read_batch),
     Fixed("num_microbatches", (), "follows from the global batch", counts=lambda facts: False),
     Number("seq_len", "training.seq_len"),
@@ -352,12 +377,12 @@ _COMMON: tuple[Row, ...] = (
     Choice("offload", {"opt+param": {"training.enable_cpu_offload": True}, "": {}},
            "CPU offload of torchtitan is of optimizer and parameters, offopt-offparam"),
     Fixed("attention_precision", (None,), "no option for attention in fp8; drop fp8attn"),
-    Joint(("compiled",), ("compile.enable",), _write_compile, _read_compile),
+    Joint(("compiled",), ("compile.enable", "compile.components"), _write_compile, _read_compile),
     Fixed("reduce_precision", ("fp32",), "torchtitan reduces gradients in fp32; use reducefp32",
-          counts=lambda facts: facts["dp_replicate"] * facts["dp_shard"] > 1),
+          counts=lambda facts: facts["dp_replicate"] * facts["dp_shard"] * facts["cp"] > 1),
     Fixed("reduce_each", (True,), "torchtitan reduces after every micro-batch", refuse=False,
           counts=lambda facts: facts["num_microbatches"] > 1 and facts["pp"] == 1
-          and facts["dp_replicate"] * facts["dp_shard"] > 1),
+          and facts["dp_replicate"] * facts["dp_shard"] * facts["cp"] > 1),
     Fixed("bucket_mb", (None,), "the bucket of DDP is set in code; drop the bucket token"),
     Fixed("prefetch", (1,), "what FSDP all-gathers ahead is set in code", refuse=False),
     Fixed("backward_shard", (None,), "a second copy of parameters is set in code; drop hpz"),
@@ -372,7 +397,7 @@ _COMMON: tuple[Row, ...] = (
     Fixed("imbalance", (1.0,), "the router decides it", refuse=False),
     Fixed("lengths", (None,), _DATA, refuse=False),
     Fixed("batching", ("packed",), _DATA, refuse=False),
-    Joint(("tokens",), ("training.steps",), _write_tokens, _no_facts),
+    Joint(("tokens",), ("training.steps",), _write_tokens, _read_tokens),
 )  # fmt: skip
 
 ROWS: tuple[Row, ...] = (

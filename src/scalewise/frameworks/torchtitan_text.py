@@ -15,7 +15,7 @@ from scalewise.errors import InputError
 from scalewise.frameworks.facts import Configuration, configuration
 from scalewise.frameworks.megatron_text import flags_of, literal
 from scalewise.frameworks.shell import launch_command
-from scalewise.frameworks.table import Facts, Settings, Value, flat, nested, read_rows, whole
+from scalewise.frameworks.table import Settings, Value, flat, nested, read_rows
 from scalewise.frameworks.torchtitan import (
     AC,
     MODEL_KEYS,
@@ -46,7 +46,8 @@ def arguments(settings: Settings) -> list[list[str]]:
             section, _, name = key.rpartition(".")
             words.append([f"--{section}.{name if value else 'no-' + name.replace('_', '-')}"])
         else:
-            words.append([f"--{key}", str(value)])
+            many = value if isinstance(value, list) else [value]
+            words.append([f"--{key}", *map(str, many)])
     return words + last
 
 
@@ -146,6 +147,8 @@ def read_launch(text: str, name: str = "") -> Configuration:
         off = last.startswith(("no-", "no_"))
         key = (section + dot + (last[3:] if off else last)).replace("-", "_")
         settings[key] = literal(values[0]) if values else not off
+        if len(values) > 1:
+            settings[key] = list(values)
     new = "module" in settings
     if new:
         module, function_ = str(settings.pop("module")), str(settings.pop("config", ""))
@@ -161,6 +164,10 @@ def read_launch(text: str, name: str = "") -> Configuration:
     return _configuration(settings, new=new)
 
 
+_DEGREES = tuple(
+    f"parallelism.{word}_parallel_degree" for word in ("tensor", "pipeline", "context")
+)
+
 _DEFAULTS: dict[str, Value] = {"training.seq_len": 2048, "training.local_batch_size": 8}
 """Defaults of 0.2.2; those of 0.3.0 are its registry function's."""
 
@@ -168,7 +175,6 @@ _DEFAULTS: dict[str, Value] = {"training.seq_len": 2048, "training.local_batch_s
 def _configuration(settings: Settings, *, new: bool) -> Configuration:
     given = settings if new else {**_DEFAULTS, **settings}
     facts = read_rows(ROWS if new else OLD_ROWS, given)
-    facts |= _read_tokens(given)
     notes = []
     if "gpus" not in facts:
         notes.append("the number of GPUs is not in it (shard degree -1 takes what is left): "
@@ -176,6 +182,8 @@ def _configuration(settings: Settings, *, new: bool) -> Configuration:
     for name, key in (("seq", "training.seq_len"), ("batch", "training.local_batch_size")):
         if given.get(key) is None:
             notes.append(f"{key} is the registry function's: give --{name}")
+    if new and (missing := [key for key in _DEGREES if given.get(key) is None]):
+        notes.append(f"{', '.join(missing)}: the registry function may have a degree above 1")
     if "model" not in facts:
         shown = "/".join(str(given.get(key)) for key in MODEL_KEYS)
         notes.append(f"the catalog has no model {shown}: give MODEL")
@@ -183,11 +191,3 @@ def _configuration(settings: Settings, *, new: bool) -> Configuration:
         notes.append("recompute by a memory budget has no word here")
         facts.pop("recompute", None)
     return configuration(NAME, facts, notes)
-
-
-def _read_tokens(settings: Settings) -> Facts:
-    steps, seq = whole(settings.get("training.steps")), whole(settings.get("training.seq_len"))
-    batch = whole(settings.get("training.global_batch_size"))
-    if steps and seq and batch and batch > 0:
-        return {"tokens": float(steps * seq * batch)}
-    return {}
