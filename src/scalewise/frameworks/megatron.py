@@ -430,6 +430,20 @@ def _read_tokens(settings: Settings) -> Facts:
     return {"tokens": float(samples * seq)} if samples and seq else {}
 
 
+def _check_together(facts: Facts, said: Said) -> None:
+    """Refuse what `validate_args` refuses of settings that are right alone."""
+    fsdp = said.settings.get("use_megatron_fsdp") or said.settings.get("use_torch_fsdp2")
+    if fsdp and said.settings.get("optimizer") not in ("adam", "sgd", None):
+        said.refuse("optimizer", facts["optimizer"], "FSDP of Megatron-LM has adam and sgd; use "
+                    "zero1")  # fmt: skip
+    if facts["gather_precision"] == "fp8" and facts["sharding"] == "ddp":
+        said.refuse("gather_precision", "fp8", "--fp8-param-gather needs ZeRO-1 or FSDP")
+    if facts["precision"] == "fp16" and said.settings.get("use_torch_fsdp2"):
+        said.refuse("precision", "fp16", "--use-torch-fsdp2 has no fp16; drop noreshard")
+    if facts["gather_precision"] == "fp8" and not said.settings.get("fp8"):
+        said.refuse("gather_precision", "fp8", "--fp8-param-gather needs GEMMs in fp8")
+
+
 _DATA = "the data says it, not a flag"
 
 ROWS: tuple[Row, ...] = (
@@ -446,7 +460,7 @@ ROWS: tuple[Row, ...] = (
     Joint(("ep", "etp"), ("expert_model_parallel_size", "expert_tensor_parallel_size"),
           _write_experts, _read_experts),
     SHARDING,
-    Number("micro_batch", "micro_batch_size", 1),
+    Number("micro_batch", "micro_batch_size"),
     Number("global_batch", "global_batch_size"),
     Fixed("num_microbatches", (), "follows from the global batch",
           counts=lambda facts: False),
@@ -489,5 +503,6 @@ ROWS: tuple[Row, ...] = (
     Fixed("lengths", (None,), _DATA, refuse=False),
     Fixed("batching", ("packed",), _DATA, refuse=False),
     Joint(("tokens",), ("train_samples",), _write_tokens, _read_tokens),
+    Joint((), (), _check_together, lambda settings: {}),
 )  # fmt: skip
 """Every fact of a plan, and the flags that say it."""

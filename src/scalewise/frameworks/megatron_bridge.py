@@ -165,7 +165,7 @@ def _own(row: Row) -> Row:
         "ep": Joint(row.fields, row.keys, row.write, _read_experts),
         "tuning": Fixed("tuning", ("full",), "adapters are cfg.peft, of a sft recipe; use full"),
     }  # fmt: skip
-    return own.get(row.fields[0], row)
+    return own.get(row.fields[0], row) if row.fields else row
 
 
 ROWS: tuple[Row, ...] = (

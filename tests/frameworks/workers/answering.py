@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import sys
+import traceback
 
 
 def answer(check):
@@ -15,6 +16,8 @@ def answer(check):
             with contextlib.redirect_stdout(heard), contextlib.redirect_stderr(heard):
                 answers.append({"ok": check(job)})
         except (Exception, SystemExit) as error:
-            said = " ".join(heard.getvalue().split())[-300:]
-            answers.append({"error": f"{type(error).__name__}: {error} {said}"[:600]})
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            said = " ".join(heard.getvalue().split())[-200:]
+            where = f"{last.filename.rpartition('/')[2]}:{last.lineno} {last.line}"
+            answers.append({"error": f"{type(error).__name__}: {error} [{where}] {said}"[:800]})
     sys.__stdout__.write("\n" + json.dumps(answers) + "\n")
