@@ -25,6 +25,9 @@ from waiting import NEEDS, path_of
 
 TESTS = Path(__file__).parent
 
+FRAMEWORKS = ("frameworks/test_frameworks_real.py", "frameworks/test_frameworks_judge.py")
+"""Files that ask training frameworks, which have an environment of their own."""
+
 PHYSICS = ("physics", "step", "simulation")
 """Folders whose tests are marked `physics`, besides the files of nouns beside this one."""
 
@@ -111,6 +114,8 @@ def markers(item, fixtures):
     found = {OUTSIDE[name] for name in fixtures if name in OUTSIDE}
     if needs_torch(item):
         found.add("torch")
+    if node.startswith(FRAMEWORKS):
+        found |= {"frameworks", "slow"}
     if found & set(OUTSIDE.values()) or node.startswith(SLOW):
         found.add("slow")
     folder = place.parts[0]

@@ -18,7 +18,7 @@ def test_public_names_are_the_promised_ones():
         "load_cluster", "Workload", "Strategy", "parse_strategy", "Strategies", "Stack",
         "load_stack", "estimate", "Estimate", "Estimates", "ScalewiseError", "InputError",
         "__version__", "search", "scale", "sensitivity", "timeline", "validate", "read_trace",
-            "diagnose",
+            "diagnose", "export",
     }  # fmt: skip
     assert set(scalewise.__all__) == promised
 

@@ -32,8 +32,8 @@ def test_help_imports_nothing_heavy():
 
 def test_commands_are_the_promised_ones():
     assert list(main.COMMANDS) == [
-        "estimate", "scale", "search", "sensitivity", "diagnose", "timeline", "study",
-        "models", "accelerators", "clusters", "stacks", "validate", "calibrate", "compare",
+        "estimate", "scale", "search", "sensitivity", "diagnose", "timeline", "export",
+        "study", "models", "accelerators", "clusters", "stacks", "validate", "calibrate", "compare",
         "remember", "trace", "measure", "ui", "doctor",
     ]  # fmt: skip
 

@@ -19,7 +19,7 @@ GOLDEN = {
     "megatron": ("llama-3-8b", "zero1x64-tp2-pp4-v2-mb2-acfull", "megatron-lm"),
     "torchtitan": ("llama-3-8b", "hsdp4x64-tp2-mb2-acop-compiled", "torchtitan"),
     "torchtitan-0.2": ("llama-3-70b", "fsdp64-tp8-mb1-ac1of2", "torchtitan"),
-    "deepspeed": ("llama-3-8b", "fsdp512-mb2-hpz8-qwz", "deepspeed"),
+    "deepspeed": ("llama-3-8b", "fsdp512-mb2-acfull-hpz8-qwz", "deepspeed"),
     "accelerate": ("llama-3-8b", "hsdp4x128-mb2-acfull", "accelerate"),
     "maxtext": ("llama-3-8b", "hsdp4x64-tp2-mb2-acfull", "maxtext"),
     "megatron-bridge": ("qwen3-30b-a3b", "zero1x32-tp4-pp4-ep8-mb1-reducebf16", "megatron-bridge"),
@@ -29,7 +29,10 @@ CONFIGS = {
     "deepspeed": "ds_config.json", "accelerate": "accelerate.yaml", "maxtext": "maxtext.yml",
     "megatron-bridge": "recipe.py",
 }  # fmt: skip
-OPEN = {"deepspeed": ("model", "seq", "optimizer"), "accelerate": ("model", "seq", "batch", "optimizer")}  # fmt: skip
+OPEN = {
+    "deepspeed": ("model", "seq", "optimizer"),
+    "accelerate": ("model", "seq", "batch", "optimizer"),
+}
 """Words that a configuration leaves to the program or the launcher."""
 PER_TARGET = 200
 
@@ -185,7 +188,7 @@ def same_words(found, wanted, target, warned):
         found.pop("loss", None)
     one, other = found.pop("strategy").split("-"), wanted.pop("strategy").split("-")
     if "sharding" in warned:
-        one, other = one[1:], other[1:]
+        one, other = one[1:], [token for token in other[1:] if token != "noreshard"]
     one, other = set(one), set(other)
     named = {"overlap_tp": "notpoverlap", "overlap_pp": "noppoverlap", "overlap_dp": "nodpoverlap",
              "reduce_each": "reduceeach", "compiled": "eager", "prefetch": "pf"}  # fmt: skip
@@ -205,7 +208,7 @@ def test_what_comes_back_is_predicted_alike(target):
     checked = 0
     for asked in random_plans(target, 60):
         out = export(asked, target)
-        if out.refused or out.warned:
+        if out.refused or {gap.field for gap in out.warned} - {"memory"}:
             continue
         words = read(out.files[CONFIGS[target]], CONFIGS[target]).words
         again = resolve(Question(on=asked.question.on, **words)).estimate()
@@ -224,7 +227,8 @@ def test_a_changed_degree_is_noticed(target):
                and not isinstance(said.get(key), bool)
                and re.search(r"parallel|degree|_size$|processes|stage|virtual", key)
                and not re.search(r"prefetch|divisible|dcn_(tensor|context|expert)|ici_data|"
-                                 r"hidden_size|layers|vocab|kv_channels|machines|world", key)]  # fmt: skip
+                                 r"hidden_size|layers|vocab|kv_channels|machines|world", key)
+               ]  # fmt: skip
     assert len(degrees) >= 3
     for key in degrees:
         other = 1 if key == "zero_optimization.stage" else said[key] * 2
@@ -242,7 +246,8 @@ def test_a_refusal_names_field_value_and_what_to_do():
                         stack="megatron-lm")  # fmt: skip
     found = export(resolve(question), "megatron")
     assert [str(gap) for gap in found.refused] == [
-        "recompute = op: Megatron-LM recomputes attention (acattn), modules or whole blocks (acfull)"
+        "recompute = op: Megatron-LM recomputes attention (acattn), modules or whole blocks "
+        "(acfull)"
     ]
     assert found.files == {}
 

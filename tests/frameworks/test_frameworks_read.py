@@ -140,7 +140,7 @@ def test_launch_script_with_arrays_variables_and_products():
 
 
 def test_unresolved_variable_of_a_flag_that_counts_is_refused():
-    script = "torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --tensor-model-parallel-size $TP"
+    script = "torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-parallel-size $TP"
     with pytest.raises(InputError, match=r"--tensor-model-parallel-size \$TP") as caught:
         read(script)
     assert caught.value.hint is not None
@@ -151,8 +151,10 @@ def test_unresolved_variable_of_a_flag_that_counts_is_refused():
 
 
 def test_without_a_number_of_gpus_the_size_is_open():
-    found = read("python pretrain_gpt.py --tensor-model-parallel-size 2 --use-distributed-optimizer "
-                 "--micro-batch-size 2 --bf16")  # fmt: skip
+    found = read(
+        "python pretrain_gpt.py --tensor-model-parallel-size 2 --use-distributed-optimizer "
+        "--micro-batch-size 2 --bf16"
+    )
     assert found.words["strategy"] == "zero1-tp2-nosp-mb2-nodpoverlap-notpoverlap"
     assert "gpus" not in found.words
     assert found.notes[0] == "the number of GPUs is not in it: give --gpus"
@@ -256,7 +258,8 @@ def test_maxtext_command_and_yaml():
         "seq": "4096", "batch": "128", "precision": "bf16", "optimizer": "adamw",
     }  # fmt: skip
     keys = {"model_name": "llama2-7b", "per_device_batch_size": 4, "ici_fsdp_parallelism": 16,
-            "dcn_data_parallelism": 2, "max_target_length": 4096, "remat_policy": "full"}  # fmt: skip
+            "dcn_data_parallelism": 2, "max_target_length": 4096,
+            "remat_policy": "full"}  # fmt: skip
     pairs = " ".join(f"{key}={value}" for key, value in keys.items())
     assert words(f"python3 -m MaxText.train configs/base.yml {pairs}") == expected
     text = "".join(f"{key}: {value}  # of base.yml\n" for key, value in keys.items())

@@ -8,35 +8,18 @@ framework's own parser and checks, or was refused by the export before.
 """
 
 import json
-import os
-import subprocess
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from framework_plans import plans
+from framework_workers import PACKAGES, WORKER, ask, job
 from scalewise.frameworks import read
-from scalewise.frameworks.export import SCRIPT, TARGETS, connections, export
-from scalewise.frameworks.facts import facts_of
-from scalewise.frameworks.megatron_text import flags
-from scalewise.frameworks.torchtitan_text import arguments
+from scalewise.frameworks.export import SCRIPT, TARGETS, export
 from waiting import NEEDS
 
-PACKAGES = os.environ.get("FRAMEWORK_PACKAGES", "")
 pytestmark = pytest.mark.skipif(not PACKAGES, reason=f"{NEEDS} FRAMEWORK_PACKAGES")
-WORKERS = Path(__file__).parent / "workers"
 COUNT = 200
-
-
-def ask(worker, jobs):
-    """Answers of a worker to a list of jobs."""
-    done = subprocess.run(
-        [f"{PACKAGES}/bin/python", str(WORKERS / f"{worker}_worker.py")],
-        input=json.dumps(jobs), capture_output=True, text=True, timeout=540, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 @cache
@@ -44,34 +27,6 @@ def exports(target):
     """Random plans with their exports, those that are written."""
     both = [(asked, export(asked, target)) for asked in plans(target.removesuffix("-0.2"), COUNT)]
     return [(asked, out) for asked, out in both if not out.refused]
-
-
-def job(asked, out):
-    """What a worker gets."""
-    world = asked.cluster.accelerators
-    if out.target == "megatron":
-        lines = [line.split() for line in connections(asked, out.settings)]
-        variables = dict(line[1].split("=") for line in lines if line[0] == "export")
-        architecture = 10 if asked.cluster.accelerator.architecture == "blackwell" else 9
-        words = [word for each in flags(out.settings) for word in each]
-        return {"words": words, "world": world, "environment": variables,
-                "architecture": architecture}  # fmt: skip
-    if out.target == "torchtitan":
-        words = [word for each in arguments(out.settings) for word in each]
-        return {"words": words, "world": world}
-    if out.target == "maxtext":
-        return {"yaml": out.files["maxtext.yml"], "world": world}
-    if out.target == "megatron-bridge":
-        return {"python": out.files["recipe.py"]}
-    (name,) = set(out.files) - {SCRIPT}
-    return {"text": out.files[name], "world": world, "ranks": asked.strategy.data_parallel}
-
-
-WORKER = {
-    "megatron": "megatron", "torchtitan": "torchtitan", "torchtitan-0.2": "torchtitan_old",
-    "deepspeed": "deepspeed", "accelerate": "accelerate", "maxtext": "static",
-    "megatron-bridge": "static",
-}  # fmt: skip
 
 
 @cache
@@ -138,10 +93,3 @@ def test_a_changed_world_is_noticed(target):
     changed = [each | {"world": each["world"] + 1, "ranks": each.get("ranks", 1) + 1}
                for each in jobs]  # fmt: skip
     assert all("error" in answer for answer in ask(WORKER[target], changed))
-
-
-def test_facts_are_those_of_the_plan():
-    asked, out = exports("megatron")[0]
-    assert out.settings["tensor_model_parallel_size" if asked.strategy.tp > 1 else
-                        "seq_length"] == (asked.strategy.tp if asked.strategy.tp > 1 else
-                                          facts_of(asked)["seq_len"])  # fmt: skip

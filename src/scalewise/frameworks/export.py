@@ -264,7 +264,7 @@ def export(asked: Asked, target: str) -> Export:
         target: A key of `TARGETS`.
 
     Raises:
-        InputError: If there is no such target.
+        InputError: If there is no such target, or the strategy does not suit the model.
     """
     if target not in TARGETS:
         raise InputError(f"--to {target[:40]}: unknown framework",
@@ -272,6 +272,11 @@ def export(asked: Asked, target: str) -> Export:
     to = TARGETS[target]
     facts: Facts = facts_of(asked)
     said = write_rows(to.rows, facts)
+    reason = asked.estimate().infeasible
+    if reason is not None and reason.startswith(("memory", "host memory")):
+        said.warn("memory", "too small", f"predicted not to fit: {reason}")
+    elif reason is not None:
+        said.refuse("strategy", asked.strategy, reason)
     warned = (*said.warned, *question_gaps(asked, target))
     if said.refused:
         return Export(target=target, version=to.version, refused=tuple(said.refused),

@@ -3,10 +3,10 @@
 import os
 import tempfile
 
-from answering import answer
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.parallelism_config import ParallelismConfig
+from answering import answer
 
 OPTIONS = {
     option[2:] for action in launch_command_parser()._actions for option in action.option_strings

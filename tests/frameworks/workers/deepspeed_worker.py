@@ -6,9 +6,9 @@ import os
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("DS_SKIP_CUDA_CHECK", "1")
 
-from answering import answer
 import deepspeed.comm
 import deepspeed.runtime.constants as constants
+from answering import answer
 from deepspeed.runtime.config import DeepSpeedConfig
 from deepspeed.runtime.zero.config import ZERO_OPTIMIZATION
 

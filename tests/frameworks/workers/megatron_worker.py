@@ -14,13 +14,13 @@ from answering import answer
 warnings.simplefilter("ignore")
 stand_ins.install()
 
-import torch  # noqa: E402
-from megatron.training import arguments  # noqa: E402
-from megatron.core import utils  # noqa: E402
-from megatron.core.models.common.embeddings import rope_utils  # noqa: E402
-from megatron.core.transformer import transformer_config  # noqa: E402
-from megatron.core.transformer.transformer_config import TransformerConfig  # noqa: E402
-from packaging.version import Version  # noqa: E402
+import torch
+from megatron.core import utils
+from megatron.core.models.common.embeddings import rope_utils
+from megatron.core.transformer import transformer_config
+from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.training import arguments
+from packaging.version import Version
 
 # Transformer Engine is part of a run, and its version is asked for.
 for module in (arguments, transformer_config, utils):

@@ -1,4 +1,4 @@
-"""Stand-ins for packages that only kernels, data and logs need, so that configurations load on a CPU.
+"""Stand-ins for packages that only kernels, data and logs need: configurations load on a CPU.
 
 Workers run in the environment of the frameworks, without scalewise and without pytest.
 """

@@ -12,8 +12,8 @@ warnings.simplefilter("ignore")
 sys.path.insert(0, os.path.join(os.environ["FRAMEWORK_PACKAGES"], "torchtitan-0.3"))
 stand_ins.install()
 
-from torchtitan.config import ConfigManager  # noqa: E402
-from torchtitan.distributed.parallel_dims import ParallelDims  # noqa: E402
+from torchtitan.config import ConfigManager
+from torchtitan.distributed.parallel_dims import ParallelDims
 
 
 def check(job):
