@@ -52,7 +52,7 @@ def test_torch_is_pinned_everywhere():
 def test_every_marker_is_registered_once():
     options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]
     markers = [text.partition(":")[0] for text in options["ini_options"]["markers"]]
-    assert markers == ["physics", "slow", "browser", "slurm", "torch"]
+    assert markers == ["physics", "slow", "browser", "slurm", "frameworks", "torch"]
 
 
 def test_slow_tests_exist():
