@@ -88,7 +88,7 @@ def _read_sharding(settings: Settings) -> Facts:
         strategy = settings.get("data_parallel_sharding_strategy") or "optim_grads_params"
         kinds = {"no_shard": "ddp", "optim": "zero1"} | {v: k for k, v in _FSDP.items()}
         facts["sharding"] = kinds.get(str(strategy), "zero3")
-    elif settings.get("use_distributed_optimizer"):
+    elif any(settings.get(f"use_{kind}distributed_optimizer") for kind in ("", "layer_wise_")):
         facts["sharding"] = "zero1"
     if facts["sharding"] == "ddp":
         return facts | {"dp_replicate": ranks, "dp_shard": 1}
@@ -436,6 +436,8 @@ def _check_together(facts: Facts, said: Said) -> None:
     if fsdp and said.settings.get("optimizer") not in ("adam", "sgd", None):
         said.refuse("optimizer", facts["optimizer"], "FSDP of Megatron-LM has adam and sgd; use "
                     "zero1")  # fmt: skip
+    if said.settings.get("optimizer") == "muon" and facts["sharding"] == "zero1":
+        said.warn("optimizer_state", "muon", "Megatron-LM shards it by whole layers")
     if facts["gather_precision"] == "fp8" and facts["sharding"] == "ddp":
         said.refuse("gather_precision", "fp8", "--fp8-param-gather needs ZeRO-1 or FSDP")
     if facts["precision"] == "fp16" and said.settings.get("use_torch_fsdp2"):

@@ -46,8 +46,9 @@ def arguments(settings: Settings) -> list[list[str]]:
             section, _, name = key.rpartition(".")
             words.append([f"--{section}.{name if value else 'no-' + name.replace('_', '-')}"])
         else:
-            many = value if isinstance(value, list) else [value]
-            words.append([f"--{key}", *map(str, many)])
+            # Lists are words with commas.
+            text = ",".join(value) if isinstance(value, list) else str(value)
+            words.append([f"--{key}", text])
     return words + last
 
 
@@ -147,8 +148,6 @@ def read_launch(text: str, name: str = "") -> Configuration:
         off = last.startswith(("no-", "no_"))
         key = (section + dot + (last[3:] if off else last)).replace("-", "_")
         settings[key] = literal(values[0]) if values else not off
-        if len(values) > 1:
-            settings[key] = list(values)
     new = "module" in settings
     if new:
         module, function_ = str(settings.pop("module")), str(settings.pop("config", ""))
