@@ -29,7 +29,7 @@ LAYERS = (
     ("sweep",),
     ("evidence", "explore", "simulation", "measure"),
     ("ask",),
-    ("diagnosis",),
+    ("diagnosis", "program"),
     ("study", "report"),
     ("verbs",),
     ("cli", "ui", "__init__", "__main__"),
@@ -45,7 +45,7 @@ LAZY_UPWARD = {
 CYCLES_LEFT = {("model", "hf")}
 
 TORCH = {"torch", "torchvision", "torchaudio", "torchtitan"}
-MAY_IMPORT_TORCH = {"measure"}
+MAY_IMPORT_TORCH = {"measure", "program"}
 
 
 class Import(NamedTuple):

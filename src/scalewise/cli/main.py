@@ -28,6 +28,7 @@ _HELP = {
     "sensitivity": "Estimate what the next upgrade gains.",
     "diagnose": "Rank the causes of a slow run by a measured number.",
     "timeline": "Simulate one step; write a Perfetto trace.",
+    "program": "Capture your own training program on pretend ranks, and price it.",
     "study": "Run experiments over many points; write a report.",
     "models": "List the models, or show one.",
     "accelerators": "List the accelerators, or show one.",

@@ -85,7 +85,7 @@ def _question(words: dict[str, Any], path: str | None, planned: Sequence[str]) -
         plan = read_plan(path)
         return question_from({name: getattr(plan, name) for name in planned} | given)
     for name in ("model", "on"):
-        if name not in given:
+        if name in words and name not in given:
             flag = question_fields()[name].flag
             raise InputError(
                 f"{flag} is missing",
