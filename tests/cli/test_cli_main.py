@@ -32,7 +32,7 @@ def test_help_imports_nothing_heavy():
 
 def test_commands_are_the_promised_ones():
     assert list(main.COMMANDS) == [
-        "estimate", "scale", "search", "sensitivity", "diagnose", "timeline", "study",
+        "estimate", "scale", "search", "sensitivity", "diagnose", "timeline", "program", "study",
         "models", "accelerators", "clusters", "stacks", "validate", "calibrate", "compare", "trace",
         "measure", "ui", "doctor",
     ]  # fmt: skip

@@ -39,6 +39,9 @@ CLOSE = 0.005
 FLOPS_AGREE = 0.02
 """Difference of FLOPs from the count of the model that needs no explanation."""
 
+TINY = 1e-9
+"""Seconds that are rounding."""
+
 GROUP_OF = {
     "shard": "data_parallel", "replicate": "data_parallel", "tensor": "tensor_parallel",
     "context": "context_parallel", "expert": "expert_parallel", "pipeline": "pipeline",
@@ -78,7 +81,7 @@ class Comparison:
                 name="step time", unit="s",
                 program=self.replay.seconds, model=self.estimate.step_seconds,
             ),
-            *_compute(self), *_exposed(self), _waiting(self), _flops(self),
+            *_compute(self), *_exposed(self), *_waiting(self), _flops(self),
             Line(
                 name="peak memory", unit="bytes",
                 program=max(each.peak_bytes for each in self.captures),
@@ -206,11 +209,12 @@ def _exposed(found: Comparison) -> list[Line]:
     ]  # fmt: skip
 
 
-def _waiting(found: Comparison) -> Line:
-    terms = found.estimate.terms
-    ours = sum(terms[key] for key in ("host", "bubble", "contention", "overhead", "straggler"))
-    # What the kernels of the program lose to contention is in their own times.
-    return Line(name="waiting", unit="s", program=found.replay.idle, model=ours)
+def _waiting(found: Comparison) -> list[Line]:
+    """Contention, and everything that is neither compute nor communication, seconds."""
+    terms, r = found.estimate.terms, found.replay
+    ours = sum(terms[key] for key in ("host", "bubble", "overhead", "straggler"))
+    both = (("contention", r.contention, terms["contention"]), ("waiting", r.waiting, ours))
+    return [Line(name=name, unit="s", program=p, model=m) for name, p, m in both if p + m > TINY]
 
 
 def _flops(found: Comparison) -> Line:

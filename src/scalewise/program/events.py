@@ -62,6 +62,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     """Name of the process group."""
     peer: int = -1
     """Rank at the other end of a send or recv."""
+    functional: bool = False
+    """Whether a DTensor or functional collective issued it, and not a wrapper or the program."""
     asynchronous: bool = False
     """Whether the program waits for it later."""
     on: int = -1

@@ -112,15 +112,19 @@ def recognize(captures: Sequence[Capture]) -> Recognized:
     )
 
 
+ROLES = ("pipeline", "shard", "replicate", "context", "expert", "tensor", "gradients")
+"""Roles by the strength of their evidence; plain all-reduces of gradients are the weakest."""
+
+
 def roles_of(capture: Capture) -> dict[str, str]:
     """Return the role of every process group that communicated."""
-    bytes_: dict[str, dict[str, float]] = {}
+    found: dict[str, set[str]] = {}
     for event in capture.collectives():
         role = _role(event, capture)
         if role is not None:
-            sums = bytes_.setdefault(event.group, {})
-            sums[role] = sums.get(role, 0.0) + max(event.bytes, 1.0)
-    return {group: max(sums, key=lambda role: sums[role]) for group, sums in bytes_.items()}
+            found.setdefault(event.group, set()).add(role)
+    best = {group: min(roles, key=ROLES.index) for group, roles in found.items()}
+    return {g: "replicate" if role == "gradients" else role for g, role in best.items()}
 
 
 def _role(event: Event, capture: Capture) -> str | None:
@@ -130,19 +134,19 @@ def _role(event: Event, capture: Capture) -> str | None:
         return "shard"
     if event.label.startswith(FSDP_REDUCE):
         return "replicate" if event.name == "all_reduce" else "shard"
-    if event.name in ("send", "recv"):
-        return "context" if dimension.startswith(CONTEXT_NAMES) else "pipeline"
     if dimension.startswith(CONTEXT_NAMES):
         return "context"
-    if dimension.startswith(EXPERT_NAMES) and event.name == "all_to_all":
+    if event.name in ("send", "recv"):
+        return "pipeline"
+    if event.name == "all_to_all" or dimension.startswith(EXPERT_NAMES):
         return "expert"
-    if event.phase == "optimizer":
+    if event.phase == "optimizer" or event.name == "broadcast":
         return None
-    if event.name == "all_reduce" and event.phase == "backward" and not event.module:
-        return "replicate"
-    if event.name in ("all_gather", "reduce_scatter", "all_reduce") and event.module:
+    if event.functional and event.phase in ("forward", "recompute") and event.module:
         return "tensor"
-    return None
+    if event.phase == "backward" and event.name == "all_reduce":
+        return "tensor" if event.functional else "gradients"
+    return "tensor" if event.module and event.phase == "forward" else None
 
 
 def _size(capture: Capture, roles: dict[str, str], role: str) -> int:
@@ -221,7 +225,8 @@ def precision_of(captures: Sequence[Capture]) -> str:
     sums: dict[str, float] = {}
     for capture in captures:
         for event in capture.kernels():
-            sums[event.dtype] = sums.get(event.dtype, 0.0) + event.flops
+            if event.flops:
+                sums[event.dtype] = sums.get(event.dtype, 0.0) + event.flops
     if not sums:
         raise InputError("the program has no GEMMs", hint="is this a training step?")
     names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}

@@ -57,14 +57,17 @@ class Replay:
     seconds: float
     """Step time."""
     compute: dict[str, float]
-    """Busy seconds of the default stream of the slowest rank, by kind: gemm, attention, other,
-    optimizer."""
+    """Seconds of the kernels of the slowest rank by kind, without contention: gemm, attention,
+    recompute, other, optimizer."""
+    contention: float
+    """What they lose to communication beside them, seconds."""
     communication: dict[str, float]
     """Seconds of communication of that rank by role."""
     exposed: dict[str, float]
     """The part of it that no compute overlaps, by role."""
-    idle: float
-    """Seconds in which that rank neither computes nor communicates: launches, bubbles."""
+    waiting: float
+    """Seconds in which that rank neither computes nor communicates (launches, bubbles), with the
+    framework's overhead and the wait for the slowest domain of the estimate."""
     rank: int
     """The rank, as a place among the captures."""
 
@@ -167,9 +170,11 @@ def replay(captures: Sequence[Capture], case: Case, roles: dict[str, str]) -> Re
             graph.wait(task, sends[number])
     contention = scalar(case.habits.contention)
     times = simulation(graph, contention=contention, ranks=len(captures))
-    overhead = scalar(case.habits.overhead_seconds)
     slowest = max(range(len(ranks)), key=lambda place: _busy(ranks[place], times))
-    return _summed(ranks[slowest], times, overhead, slowest)
+    more = scalar(case.habits.overhead_seconds)
+    stragglers = case.habits.straggler * np.log2(np.maximum(case.split.domains, 1.0))
+    more += scalar(stragglers) * (times.seconds + more)
+    return _summed(graph, ranks[slowest], times, more, slowest)
 
 
 def _lay_out(
@@ -263,17 +268,21 @@ def _busy(rank: _Rank, times: TaskTimes) -> float:
     return total(_spans([task for tasks in rank.compute.values() for task in tasks], times))
 
 
-def _summed(rank: _Rank, times: TaskTimes, overhead: float, place: int) -> Replay:
-    """Return what one rank did."""
+def _summed(graph: Graph, rank: _Rank, times: TaskTimes, more: float, place: int) -> Replay:
+    """Return what one rank did; `more` seconds end the step."""
     everything = [task for tasks in rank.compute.values() for task in tasks]
     busy = _spans(everything, times)
     spoken = [task for tasks in rank.communication.values() for task in tasks]
     either = union([*busy, *_spans(spoken, times)])
+    lost = sum(times.end[task] - times.start[task] - graph.seconds[task] for task in everything)
     return Replay(
-        seconds=times.seconds + overhead,
-        compute={kind: total(_spans(tasks, times)) for kind, tasks in rank.compute.items()},
+        seconds=times.seconds + more,
+        compute={
+            kind: sum(graph.seconds[task] for task in tasks) for kind, tasks in rank.compute.items()
+        },
+        contention=max(lost, 0.0),
         communication={r: total(_spans(t, times)) for r, t in rank.communication.items()},
         exposed={r: outside(_spans(t, times), busy) for r, t in rank.communication.items()},
-        idle=max(times.seconds - total(either), 0.0),
+        waiting=max(times.seconds - total(either), 0.0) + more,
         rank=place,
     )

@@ -104,7 +104,7 @@ def _child(spec: CaptureSpec, seconds: float, memory_bytes: int) -> Capture:
                 hint="leave it out of the captured program, or measure it: scalewise measure",
             )
         if answer.capture is None:
-            kind = InputError if "no such script" in answer.error else CaptureError
+            kind = InputError if answer.exit_code == InputError.exit_code else CaptureError
             raise kind(answer.error + _tail(output), hint=answer.hint or None)
         return answer.capture
 

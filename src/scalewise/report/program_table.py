@@ -22,6 +22,10 @@ ROWS = 12
 """Rows of the table of collectives; JSON has all."""
 
 
+FAR = 5.0
+"""Ratio from which a difference is printed as a factor."""
+
+
 def lead(found: Comparison) -> str:
     """Return the answer: the program's step time beside the estimate of its strategy."""
     program, model = found.replay.seconds, found.estimate.step_seconds
@@ -74,8 +78,10 @@ def cells(line: Line) -> tuple[str, str, str]:
     print_ = form[line.unit]
     if not line.model or not line.program:
         return print_(line.program), print_(line.model), ""
-    difference = format_percent(line.program / line.model - 1.0, sign=True)
-    return print_(line.program), print_(line.model), difference
+    ratio = line.program / line.model
+    far = not 1.0 / FAR < ratio < FAR
+    text = f"x {grouped(ratio)}" if far else format_percent(ratio - 1.0, sign=True)
+    return print_(line.program), print_(line.model), text
 
 
 def program_dict(found: Comparison) -> dict[str, Any]:

@@ -40,17 +40,22 @@ def answer(spec: CaptureSpec) -> Answer:
             return Answer(refused=tuple(tracer.refused))
         return Answer(capture=_capture(spec, tracer, steps, time.process_time() - begun))
     except ScalewiseError as error:
-        return Answer(error=str(error), hint=error.hint or "")
+        return Answer(error=str(error), hint=error.hint or "", exit_code=error.exit_code)
     except Exception as error:
         traceback.print_exc()
         where = traceback.extract_tb(error.__traceback__)
-        own = [each for each in where if "site-packages" not in each.filename]
-        last = (own or where)[-1]
+        last = ([each for each in where if _is_own(each.filename)] or list(where))[-1]
         text = (str(error).splitlines() or [""])[0][:300]
         return Answer(
             error=f"{type(error).__name__} at {last.filename}:{last.lineno}: {text}",
             hint="the traceback is in the output of the program",
         )
+
+
+def _is_own(filename: str) -> bool:
+    """Whether a file is of the program, and not of PyTorch, Python or the capture."""
+    here = str(Path(__file__).resolve().parents[2])
+    return not ("site-packages" in filename or filename.startswith(("<", here, sys.base_prefix)))
 
 
 def _capture(spec: CaptureSpec, tracer: Tracer, steps: Steps, seconds: float) -> Capture:

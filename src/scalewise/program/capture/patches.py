@@ -161,8 +161,8 @@ def fake_modules() -> Iterator[None]:
 def ddp(tracer: Pausing) -> Iterator[None]:
     """Let DistributedDataParallel run: it reads shapes and buckets, and futures hold no tensor.
 
-    The checks of the start are left out, bucket tables stay real, and a hook that all-reduces as the
-    default does takes the place of futures. Buckets are rebuilt as always, so the second step counts.
+    The checks of the start are left out, bucket tables stay real, and a hook that all-reduces as
+    the default does takes the place of futures. Buckets are rebuilt as always.
     """
     from torch.nn.parallel import distributed
 
@@ -176,7 +176,9 @@ def ddp(tracer: Pausing) -> Iterator[None]:
             tracer.rebuilding = False
 
     def initialized(self: Any, *arguments: Any, **options: Any) -> None:
-        init(self, *arguments, **options)
+        # Modules are on the CPU, whatever device the program asked for.
+        options |= {"device_ids": None, "output_device": None}
+        init(self, *arguments[:1], **options)
         group = self.process_group
 
         def reduce(state: Any, bucket: Any) -> Any:

@@ -58,10 +58,19 @@ def run_script(spec: CaptureSpec) -> tuple[Tracer, Steps]:
         sys.argv = before
     if not steps.complete:
         raise InputError(
-            f"{target} took {steps.done + steps.updated} optimizer steps; two are needed",
+            f"{target} took {counted(steps.done + steps.updated)}; two are needed",
             hint="let it train for at least 2 steps, with an optimizer of torch.optim",
         )
     return tracer, steps
+
+
+def counted(steps: int) -> str:
+    """Return a number of steps in words.
+
+    >>> counted(1)
+    '1 optimizer step'
+    """
+    return f"{steps} optimizer step" + ("" if steps == 1 else "s")
 
 
 def _run(target: str, *, as_module: bool) -> None:

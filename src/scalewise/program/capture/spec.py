@@ -33,5 +33,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     capture: Capture | None = None
     error: str = ""
     hint: str = ""
+    exit_code: int = 1
+    """2 if the program was asked for wrongly."""
     refused: tuple[str, ...] = ()
     """What the program does that a capture cannot hold."""

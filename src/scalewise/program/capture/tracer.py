@@ -412,9 +412,8 @@ class Tracer:
             bytes=float(message),
             dtype="" if largest is None else str(largest.dtype).removeprefix("torch."),
             group=group,
-            peer=int(args[2])
-            if operation in ("send", "recv") and short != "recv_any_source_"
-            else -1,
+            peer=int(args[2]) if named else -1,
+            functional=functional,
             asynchronous=waits,
         )
         for tensor in outputs:
