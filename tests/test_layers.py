@@ -31,7 +31,7 @@ LAYERS = (
     ("evidence", "explore", "simulation", "measure", "inventory"),
     ("ask",),
     ("frameworks",),
-    ("diagnosis",),
+    ("diagnosis", "program"),
     ("study", "report"),
     ("verbs",),
     ("cli", "ui", "__init__", "__main__"),
@@ -47,7 +47,7 @@ LAZY_UPWARD = {
 CYCLES_LEFT = {("model", "hf")}
 
 TORCH = {"torch", "torchvision", "torchaudio", "torchtitan"}
-MAY_IMPORT_TORCH = {"measure"}
+MAY_IMPORT_TORCH = {"measure", "program"}
 
 
 class Import(NamedTuple):

@@ -32,9 +32,9 @@ def test_help_imports_nothing_heavy():
 
 def test_commands_are_the_promised_ones():
     assert list(main.COMMANDS) == [
-        "estimate", "scale", "search", "plan", "sensitivity", "diagnose", "timeline", "export",
-        "study", "models", "accelerators", "clusters", "stacks", "validate", "calibrate", "compare",
-        "remember", "trace", "measure", "ui", "doctor",
+        "estimate", "scale", "search", "plan", "sensitivity", "diagnose", "timeline", "program",
+        "export", "study", "models", "accelerators", "clusters", "stacks", "validate", "calibrate",
+        "compare", "remember", "trace", "measure", "ui", "doctor",
     ]  # fmt: skip
 
 

@@ -29,6 +29,7 @@ _HELP = {
     "sensitivity": "Estimate what the next upgrade gains.",
     "diagnose": "Rank the causes of a slow run by a measured number.",
     "timeline": "Simulate one step; write a Perfetto trace.",
+    "program": "Capture your own training program on pretend ranks, and price it.",
     "export": "Write a plan as configuration of a training framework.",
     "study": "Run experiments over many points; write a report.",
     "models": "List the models, or show one.",
