@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scalewise.numeric import Array, scalar
+from scalewise.numeric import Array, mask, scalar
 from scalewise.physics.all_to_all import Sent, all_to_all_seconds
 from scalewise.physics.collectives import (
     all_gather_seconds,
@@ -132,8 +132,7 @@ class Rates:
         links = self.case.links
         place = placement(np.full(1, float(group.size)), float(group.stride), self.domain)
         if event.name in ("send", "recv"):
-            crosses = place.domains > 1.0
-            return scalar(p2p_seconds(size, links, crosses))
+            return scalar(p2p_seconds(size, links, mask(place.domains > 1.0)))
         if event.name == "all_to_all":
             return self._all_to_all(size, place)
         return scalar(COLLECTIVES[event.name](size, place, links))

@@ -7,6 +7,7 @@ Capturing and pricing are `scalewise.program`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from scalewise.report.terminal import print_defaults, print_title, put, say, table
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
 ROWS = 12
 """Rows of the table of collectives; JSON has all."""
 
+
+def _tera(value: float) -> str:
+    return f"{grouped(value / 1e12)}T"
+
+
+FORMS: dict[str, Callable[[float], str]] = {
+    "s": format_seconds, "bytes": format_bytes, "FLOP": _tera,
+}  # fmt: skip
+"""How each unit is printed."""
 
 FAR = 5.0
 """Ratio from which a difference is printed as a factor."""
@@ -74,8 +84,7 @@ def print_program(found: Comparison, console: Console) -> None:
 
 def cells(line: Line) -> tuple[str, str, str]:
     """Return a line's numbers as text: program, estimate, difference."""
-    form = {"s": format_seconds, "bytes": format_bytes, "FLOP": lambda v: f"{grouped(v / 1e12)}T"}
-    print_ = form[line.unit]
+    print_ = FORMS[line.unit]
     if not line.model or not line.program:
         return print_(line.program), print_(line.model), ""
     ratio = line.program / line.model
