@@ -14,7 +14,6 @@ import msgspec
 
 from scalewise.errors import InputError
 
-
 MOST_LAYERS = 10_000
 """Limit of layers: the deepest published models have 126 (Llama 3.1 405B) to 1,000 (DeepNet)."""
 

@@ -9,7 +9,7 @@ from scalewise.errors import InputError
 @pytest.mark.parametrize("kind", ["models", "clusters", "optimizers"])
 @pytest.mark.parametrize("text", ["?", ".", "~", "混元", "--", " "])
 def test_what_has_no_letter_or_digit_is_no_name(kind, text):
-    with pytest.raises(InputError, match="unknown .*: it has no letter or digit"):
+    with pytest.raises(InputError, match=r"unknown .*: it has no letter or digit"):
         find_name(kind, text, also="accelerators" if kind == "clusters" else None)
 
 

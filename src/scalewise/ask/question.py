@@ -152,7 +152,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = ()
     """Override of any field, such as cluster.scale_out_bandwidth=800Gbit/s. Repeatable."""
     force: Annotated[bool, msgspec.Meta(extra={"metavar": ""})] = False
-    """Whether --set and stack files may leave physical bounds, such as the peak of the chip."""
+    """Overrides beyond physical bounds, such as the peak of the chip."""
     fit: (
         Annotated[float, msgspec.Meta(gt=0, lt=1, extra={"metavar": "P", "default": "0.9"})] | None
     ) = None

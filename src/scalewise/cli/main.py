@@ -19,7 +19,7 @@ import click
 
 from scalewise._version import __version__
 from scalewise.cli.lazy import Entry, LazyGroup
-from scalewise.errors import ScalewiseError
+from scalewise.errors import INTERRUPTED, ScalewiseError
 
 _HELP = {
     "estimate": "Predict throughput, memory and cost of one training step.",
@@ -53,7 +53,6 @@ COMMANDS: dict[str, Entry] = {
 }
 """Every command, in the order of `--help`."""
 
-INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 

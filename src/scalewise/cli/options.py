@@ -79,11 +79,8 @@ def _option(field: Field, metavar: str, text: str) -> Callable[[Command], Comman
     if field.flag == "MODEL":
         return click.argument(field.name, metavar=metavar, required=False)
     if field.switch:
-        help_text = text.removeprefix("Whether ").rstrip(".")
-        return click.option(
-            field.flag, field.name, is_flag=True, default=None,
-            help=f"{help_text[:1].upper()}{help_text[1:]}.",
-        )  # fmt: skip
+        words = f"{text.rstrip('.')}."
+        return click.option(field.flag, field.name, is_flag=True, default=None, help=words)
     default = f" [{field.default}]" if field.default and field.name != "on" else ""
     return click.option(
         field.flag,

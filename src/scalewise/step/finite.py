@@ -39,7 +39,7 @@ def check_finite(many: Estimates) -> None:
     """
     # NaN fails both comparisons; two numbers cost less than a mask of all.
     seconds = many.step_seconds
-    if 0.0 < np.min(seconds, initial=np.inf) and np.max(seconds, initial=0.0) < np.inf:
+    if np.min(seconds, initial=np.inf) > 0.0 and np.max(seconds, initial=0.0) < np.inf:
         return
     for name, part in many.terms.parts().items():
         if not np.all(np.isfinite(part)):

@@ -55,11 +55,7 @@ def plan(experiment: Experiment) -> list[Item]:
         InputError: If a name is unknown, naming the experiment.
     """
     try:
-        if (count := points_of(experiment)) > MOST_POINTS:
-            raise InputError(
-                f"its axes make up to {count:,} points, more than {MOST_POINTS:,}",
-                hint="take values off its axes, or make several experiments of it",
-            )
+        _check_points(experiment)
         if experiment.kind == "collectives":
             return list(_collectives(experiment))
         return [
@@ -69,6 +65,14 @@ def plan(experiment: Experiment) -> list[Item]:
         ]
     except InputError as error:
         raise InputError(f"experiment {experiment.id}: {error}", hint=error.hint) from error
+
+
+def _check_points(experiment: Experiment) -> None:
+    if (count := points_of(experiment)) > MOST_POINTS:
+        raise InputError(
+            f"its axes make up to {count:,} points, more than {MOST_POINTS:,}",
+            hint="take values off its axes, or make several experiments of it",
+        )
 
 
 def points_of(experiment: Experiment) -> int:
