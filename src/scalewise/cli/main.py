@@ -132,9 +132,11 @@ def _print_usage_error(error: click.ClickException) -> None:
 
 def _print_message(word: str, text: str) -> None:
     """Print a message on stderr, in color on a terminal."""
+    from scalewise.writing import visible
+
     plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
     label = f"{word}:" if plain else click.style(f"{word}:", fg=_COLORS[word], bold=True)
-    click.echo(f"{label} {text}", err=True)
+    click.echo(f"{label} {visible(text)}", err=True)
 
 
 _COLORS = {"error": "red", "hint": "cyan"}
