@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import signal
 import statistics
@@ -129,6 +130,16 @@ def memory(pid: int) -> float:
     return total / 1e3
 
 
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process and its children, seconds."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    total = 0
+    for each in [str(pid), *children]:
+        fields = Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
 async def watch(pid: int, end: float, seen: list[float]) -> None:
     """Read memory every second."""
     while time.monotonic() < end:
@@ -164,9 +175,9 @@ def main() -> int:
     address = server.stdout.readline().strip()  # type: ignore[union-attr]
     try:
         before = memory(server.pid)
-        tally, seen = asyncio.run(
-            load(address, server.pid, given.clients, given.seconds, given.pause)
-        )
+        people = (given.clients, given.seconds, given.pause)
+        tally, seen = asyncio.run(load(address, server.pid, *people))
+        used = cpu_seconds(server.pid)
         time.sleep(2.0)
         after = memory(server.pid)
     finally:
@@ -180,6 +191,7 @@ def main() -> int:
         f"({count / given.seconds:.0f} per second), {tally.left} left in a search, "
         f"{len(tally.errors)} errors"
     )
+    print(f"CPU time: {used:.0f} s, {1e3 * used / max(count, 1):.1f} ms per answer")
     late = 0.0
     for path, taken in sorted(tally.times.items()):
         times = sorted(taken)

@@ -316,7 +316,7 @@ def test_a_number_of_layers_is_bounded_before_anything_loops(model_type):
            "num_attention_heads": 8, "intermediate_size": 64, "vocab_size": 512,
            "v_head_dim": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
            **DEEP[model_type]}  # fmt: skip
-    with pytest.raises(InputError, match=r"^num_hidden_layers = 1e\+12 in the config must be"):
+    with pytest.raises(InputError, match="num_hidden_layers in the config is more than 10,000"):
         model_from_hf(raw)
 
 

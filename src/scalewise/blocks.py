@@ -115,5 +115,6 @@ def check_at_most(shape: msgspec.Struct, prefix: str, limit: int, *fields: str) 
         value = getattr(shape, field)
         if value is not None and value > limit:
             dotted = f"{prefix}.{field}" if prefix else field
-            # A number of 300 digits is no sentence.
-            raise InputError(f"{dotted} = {value:.4g} must be at most {limit:,}")
+            # Numbers of many digits are no sentence, and no float.
+            shown = f"{value:.4g}" if value < 10**300 else "a number of over 300 digits"
+            raise InputError(f"{dotted} = {shown} must be at most {limit:,}")

@@ -44,14 +44,8 @@ def show(draw: Callable[[Console], None]) -> None:
     if sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
         from rich.console import Console
 
-        draw(
-            Console(
-                file=cast("TextIO", _Terminal(sys.stdout)),
-                highlight=False,
-                markup=False,
-                emoji=False,
-            )
-        )
+        file = cast("TextIO", _Terminal(sys.stdout))
+        draw(Console(file=file, highlight=False, markup=False, emoji=False))
         return
     click.echo(drawn(draw, encoding=sys.stdout.encoding))
 

@@ -85,7 +85,7 @@ class Config:
         """Return the number of layers: families loop over them, so it is bounded here."""
         count = self.integer(*keys)
         if count > MOST_LAYERS:
-            message = f"{keys[0]} = {count:.4g} in the config must be at most {MOST_LAYERS:,}"
+            message = f"{keys[0]} in the config is more than {MOST_LAYERS:,}"
             raise InputError(message)
         return count
 
