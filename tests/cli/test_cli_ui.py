@@ -1,5 +1,6 @@
 """`scalewise ui`: what it opens, where it listens, how it ends."""
 
+import os
 import re
 import signal
 import socket
@@ -130,3 +131,16 @@ def test_it_serves_and_ends_on_ctrl_c():
     assert server.returncode == 130
     assert "Traceback" not in talk
     assert ui.LOOPBACK[0] == "127.0.0.1"
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="sends SIGINT to a group, as a terminal does")
+def test_ctrl_c_while_workers_start_is_quiet():
+    command = [sys.executable, "-m", "scalewise", "ui", "--no-open"]
+    server = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    # The server listens before its workers have imported what they need.
+    assert server.stdout.readline().startswith("http://127.0.0.1:"), server.stderr.read()
+    os.killpg(server.pid, signal.SIGINT)
+    _, talk = server.communicate(timeout=PATIENCE)
+    assert (server.returncode, "Traceback" in talk) == (130, False), talk

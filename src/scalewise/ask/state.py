@@ -21,6 +21,9 @@ from scalewise.ask.question import Question, question_fields, question_from
 from scalewise.errors import InputError, did_you_mean
 from scalewise.reading import MOST_TOML, parse_toml, read_text
 
+ON = "yes"
+"""Word of an address for a field that is on."""
+
 
 def _given(question: Question, aside: str = "") -> dict[str, Any]:
     """The fields that say something, in order; with those of one command if it is named."""
@@ -43,7 +46,7 @@ def to_query(question: Question) -> str:
     for name, value in _given(question).items():
         key = question_fields()[name].key
         values = value if isinstance(value, tuple) else (value,)
-        pairs += [(key, "1" if each is True else str(each)) for each in values]
+        pairs += [(key, ON if each is True else str(each)) for each in values]
     return urlencode(pairs, safe=":=.,")
 
 
@@ -66,7 +69,7 @@ def from_query(query: str | Sequence[tuple[str, str]]) -> Question:
         if field.repeated:
             values.setdefault(field.name, []).append(text)
         elif field.switch:
-            values[field.name] = text.strip() in ("1", "true")
+            values[field.name] = text.strip() == ON
         else:
             values[field.name] = _number(text) if field.number else text.strip()
     return question_from(values)
