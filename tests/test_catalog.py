@@ -1,5 +1,6 @@
 """The catalog: every shipped file loads, names are found, wrong files are explained."""
 
+import math
 import os
 import re
 import subprocess
@@ -17,7 +18,9 @@ from scalewise.catalog import (
     names,
     typical_cluster,
 )
+from scalewise.chip import load_chip
 from scalewise.errors import InputError
+from scalewise.fields import replace
 from scalewise.stack import load_stack
 
 CHIP = """
@@ -446,3 +449,17 @@ def test_what_a_stack_shares_is_in_its_base(tmp_path, lines, sentence):
     (folder / "mine.toml").write_text(f'family = "pytorch"\n{lines}\n')
     with pytest.raises(InputError, match=sentence):
         load_stack(str(folder / "mine.toml"))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"link_efficiency": math.inf}, "link_efficiency = inf"),
+        ({"memory_efficiency": -0.1}, "memory_efficiency = -0.1"),
+        ({"gemm": {"bf16": math.nan}}, "gemm.bf16 = nan"),
+        ({"attention": {"flash2": (0.4, math.inf)}}, "attention.flash2 = inf"),
+    ],
+)
+def test_a_calibration_has_numbers(change, named):
+    with pytest.raises(InputError, match=f"calibration hopper: {named} must be finite"):
+        replace(load_chip("hopper"), **change)
