@@ -62,21 +62,24 @@ def test_headers_have_a_deadline():
     doors.complete(asks)
     clock.pass_by(10.0)
     assert (silent.closed, asks.closed) == (True, False)
-    assert list(doors.strangers) == [asks]
+    assert list(doors.idle) == []
 
 
-def test_the_oldest_stranger_makes_room():
+def test_the_oldest_idle_connection_makes_room():
     doors = Doors(Clock().later, most=3)
     first, *others = connections = [Connection() for _ in range(4)]
     doors.enter(first, "127.0.0.1")
-    doors.answered(first)
+    doors.complete(first)
     for each in others:
         doors.enter(each, "127.0.0.1")
     assert not any(each.closed for each in connections)
     late = Connection()
     doors.enter(late, "127.0.0.1")
+    # The first one waits for its answer.
     assert [each.closed for each in connections] == [False, True, False, False]
     assert not late.closed
+    doors.answered(first, "127.0.0.1")
+    assert list(doors.idle) == [*others[1:], late, first]
 
 
 def test_one_address_does_not_push_out_others():
@@ -96,7 +99,7 @@ def test_what_left_leaves_nothing_behind():
         gone = Connection()
         doors.enter(gone, "127.0.0.1")
         doors.leave(gone)
-    assert (dict(doors.strangers), doors.deadlines, clock.due) == ({}, {}, [])
+    assert (dict(doors.idle), doors.deadlines, clock.due) == ({}, {}, [])
 
 
 async def hello(scope, receive, send):
@@ -108,7 +111,7 @@ async def hello(scope, receive, send):
 
 @pytest.fixture
 def port():
-    """A real server that gives headers a fifth of a second, and three strangers room."""
+    """A real server that gives headers a fifth of a second, and three idle connections room."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(

@@ -4,9 +4,9 @@
 
 A connection without a request costs its owner nothing, and a server has few thousand of them.
 uvicorn waits for headers without end, so 512 silent connections shut everybody out. Here a request
-has to arrive within `HEADER_SECONDS` of its first byte, and the connection of a stranger, who has
-not had an answer yet, is closed for a newer one: the oldest of its address, then the oldest of all.
-Answers of 401 and 403 close the connection (`guard.refusing`), so whoever stays has the token.
+has to arrive within `HEADER_SECONDS` of its first byte, and a connection without a request under
+way is closed for a newer one: the oldest of its address, then the oldest of all. Answers of 401 and
+403 close the connection (`guard.refusing`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from scalewise.errors import require
 HEADER_SECONDS = 10.0
 """From the first byte of a request, or the opening of a connection, to the end of its headers."""
 
-MOST_STRANGERS = 128
-"""Connections that may be open without an answer so far."""
+MOST_IDLE = 512
+"""Connections that may be open without a request under way."""
 
-MOST_OF_ADDRESS = 32
+MOST_OF_ADDRESS = 64
 """Of them from one other machine; all users of this machine have one address."""
 
 LOOPBACK = ("127.0.0.1", "::1")
@@ -38,7 +38,7 @@ class Doors:
         later: Callable[..., Any],
         *,
         seconds: float = HEADER_SECONDS,
-        most: int = MOST_STRANGERS,
+        most: int = MOST_IDLE,
         most_of_address: int = MOST_OF_ADDRESS,
     ) -> None:
         """Remember the limits.
@@ -46,23 +46,23 @@ class Doors:
         Args:
             later: Calls a function after some seconds, as `loop.call_later`.
             seconds: For the headers of a request.
-            most: Strangers at one time.
+            most: Connections without a request at one time.
             most_of_address: Of one address that is not this machine.
         """
         self.later, self.seconds = later, seconds
         self.most, self.most_of_address = most, most_of_address
-        self.strangers: OrderedDict[Any, str] = OrderedDict()
+        self.idle: OrderedDict[Any, str] = OrderedDict()
         self.deadlines: dict[Any, Any] = {}
 
     def enter(self, connection: Any, address: str) -> None:
-        """Let a connection in, for which an older stranger may have to leave."""
+        """Let a connection in, for which an older idle one may have to leave."""
         if address not in LOOPBACK:
-            same = [each for each, other in self.strangers.items() if other == address]
+            same = [each for each, other in self.idle.items() if other == address]
             if len(same) >= self.most_of_address:
                 self._close(same[0])
-        if len(self.strangers) >= self.most:
-            self._close(next(iter(self.strangers)))
-        self.strangers[connection] = address
+        if len(self.idle) >= self.most:
+            self._close(next(iter(self.idle)))
+        self.idle[connection] = address
         self.expect(connection)
 
     def expect(self, connection: Any) -> None:
@@ -71,18 +71,18 @@ class Doors:
             self.deadlines[connection] = self.later(self.seconds, self._close, connection)
 
     def complete(self, connection: Any) -> None:
-        """Stop the time: the headers are there."""
+        """Keep a connection whose headers are there."""
+        self.idle.pop(connection, None)
         deadline = self.deadlines.pop(connection, None)
         if deadline is not None:
             deadline.cancel()
 
-    def answered(self, connection: Any) -> None:
-        """Keep a connection that had an answer."""
-        self.strangers.pop(connection, None)
+    def answered(self, connection: Any, address: str) -> None:
+        """Count a connection as idle again."""
+        self.idle[connection] = address
 
     def leave(self, connection: Any) -> None:
         """Forget a connection."""
-        self.strangers.pop(connection, None)
         self.complete(connection)
 
     def _close(self, connection: Any) -> None:
@@ -126,7 +126,8 @@ def limited(**limits: Any) -> type[asyncio.Protocol]:
 
         def on_response_complete(self) -> None:
             super().on_response_complete()
-            if not self.transport.is_closing():
-                self._doors.answered(self)
+            # The next request may be under way already.
+            if self.cycle.response_complete and not self.transport.is_closing():
+                self._doors.answered(self, self.client[0] if self.client else "")
 
     return Limited
