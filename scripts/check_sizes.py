@@ -22,7 +22,7 @@ MAX_COLUMNS = {".js": 120, ".css": 120}
 SHOWN = 5
 """Number of largest files that are printed."""
 
-FOLDERS = ("src", "tests", "scripts", "benchmarks", "examples", "docs")
+FOLDERS = ("src", "tests", "scripts", "benchmarks", "examples", "docs", "fuzz")
 
 REASONS: dict[str, str] = {}
 """Files that may be longer, with the reason: {"src/scalewise/x.py": "one table"}."""

@@ -1,5 +1,6 @@
 """The catalog: every shipped file loads, names are found, wrong files are explained."""
 
+import math
 import os
 import re
 import subprocess
@@ -17,7 +18,10 @@ from scalewise.catalog import (
     names,
     typical_cluster,
 )
+from scalewise.chip import load_chip
 from scalewise.errors import InputError
+from scalewise.fields import replace
+from scalewise.stack import load_stack
 
 CHIP = """
 vendor = "Toys"
@@ -415,3 +419,47 @@ def test_bases_in_a_circle_are_refused(tmp_path):
         (tmp_path / f"{name}.toml").write_text(f'base = "{base}.toml"\n')
     with pytest.raises(InputError, match="leads back to this file"):
         load_cluster(str(tmp_path / "a.toml"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ("scale_out_bandwidth = {a = 1}", "scale_out_bandwidth is a table"),
+        ("accelerators = {a = 1}", "accelerators is a table"),
+    ],
+)
+def test_a_table_instead_of_a_quantity_is_named(tmp_path, lines, sentence):
+    path = tmp_path / "mine.toml"
+    path.write_text(f'accelerator = "h100-sxm-80gb"\n{lines}\n')
+    with pytest.raises(InputError, match=sentence):
+        load_cluster(str(path))
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ('shares = ["gemm"]', "shares needs a list of constants and the name of a base"),
+        ('shares = 1\nbase = "pytorch"', "shares needs a list"),
+        ('shares = ["nothing"]\nbase = "pytorch"', "shares has 'nothing', which pytorch has not"),
+    ],
+)
+def test_what_a_stack_shares_is_in_its_base(tmp_path, lines, sentence):
+    folder = tmp_path / "stacks"
+    folder.mkdir()
+    (folder / "mine.toml").write_text(f'family = "pytorch"\n{lines}\n')
+    with pytest.raises(InputError, match=sentence):
+        load_stack(str(folder / "mine.toml"))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"link_efficiency": math.inf}, "link_efficiency = inf"),
+        ({"memory_efficiency": -0.1}, "memory_efficiency = -0.1"),
+        ({"gemm": {"bf16": math.nan}}, "gemm.bf16 = nan"),
+        ({"attention": {"flash2": (0.4, math.inf)}}, "attention.flash2 = inf"),
+    ],
+)
+def test_a_calibration_has_numbers(change, named):
+    with pytest.raises(InputError, match=f"calibration hopper: {named} must be finite"):
+        replace(load_chip("hopper"), **change)

@@ -301,3 +301,38 @@ def test_broken_files_name_file_and_line(tmp_path):
         read_hf_config(file)
     with pytest.raises(InputError, match="cannot be read"):
         read_hf_config(tmp_path / "absent.json")
+
+
+DEEP = {
+    "qwen2_moe": {"decoder_sparse_step": 1, "moe_intermediate_size": 64, "num_experts": 8},
+    "qwen3_moe": {"decoder_sparse_step": 1, "moe_intermediate_size": 64, "num_experts": 8},
+    "deepseek_v3": {"first_k_dense_replace": 1},
+}
+
+
+@pytest.mark.parametrize("model_type", DEEP)
+def test_a_number_of_layers_is_bounded_before_anything_loops(model_type):
+    raw = {"model_type": model_type, "num_hidden_layers": 10**12, "hidden_size": 64,
+           "num_attention_heads": 8, "intermediate_size": 64, "vocab_size": 512,
+           "v_head_dim": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+           **DEEP[model_type]}  # fmt: skip
+    with pytest.raises(InputError, match="num_hidden_layers in the config is more than 10,000"):
+        model_from_hf(raw)
+
+
+@pytest.mark.parametrize("kinds", [["linear_attention"] * 4, [None] * 4, [["full"]], [2.5]])
+@pytest.mark.parametrize("model_type", ["llama", "qwen3"])
+def test_other_layers_are_refused_without_a_window_too(model_type, kinds):
+    raw = {"model_type": model_type, "num_hidden_layers": 4, "hidden_size": 64,
+           "num_attention_heads": 8, "intermediate_size": 64, "vocab_size": 512,
+           "layer_types": kinds}  # fmt: skip
+    with pytest.raises(InputError, match="which Scalewise does not model"):
+        model_from_hf(raw)
+
+
+def test_a_list_by_layer_is_bounded():
+    raw = {"model_type": "qwen3_moe", "num_hidden_layers": 4, "hidden_size": 64,
+           "num_attention_heads": 8, "intermediate_size": 64, "vocab_size": 512,
+           "mlp_only_layers": [5] * 10_001}  # fmt: skip
+    with pytest.raises(InputError, match="mlp_only_layers in the config has 10,001 items"):
+        model_from_hf(raw)

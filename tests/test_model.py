@@ -470,3 +470,16 @@ def test_importing_the_model_needs_no_numpy():
     code = "import sys, scalewise.model, scalewise.hf; print('numpy' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("field", "limit"),
+    [
+        ("layers", "10,000"), ("hidden", "16,777,216"), ("heads", "16,777,216"),
+        ("ffn", "16,777,216"), ("vocab", "1,073,741,824"),
+    ],
+)  # fmt: skip
+def test_sizes_have_an_upper_bound(field, limit):
+    shape = {"layers": 2, "hidden": 64, "heads": 8, "ffn": 128, "vocab": 512} | {field: 10**299}
+    with pytest.raises(InputError, match=rf"^{field} = 1e\+299 must be at most {limit}$"):
+        Model(name="deep", **shape)

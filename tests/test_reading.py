@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,14 @@ def test_errors_of_syntax_name_the_place() -> None:
         parse_json('{\n"a": }', "a.json")
     with pytest.raises(InputError, match=r"^a\.toml is not valid TOML: .*line 1"):
         parse_toml("a = \nb = 1", "a.toml")
+
+
+def test_a_small_file_takes_little_memory_whatever_the_limit_is(tmp_path):
+    path = tmp_path / "small.jsonl"
+    path.write_bytes(b"{}")
+    tracemalloc.start()
+    try:
+        assert read_bytes(path, most=4 << 30) == b"{}"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scalewise.errors import InputError, ScalewiseError
-from scalewise.writing import write_atomically
+from scalewise.writing import csv_text, visible, write_atomically
 
 
 def test_text_and_bytes_are_written_and_replaced(tmp_path: Path) -> None:
@@ -79,3 +79,18 @@ def test_readers_never_see_half_a_file_of_several_writers(tmp_path: Path) -> Non
     while any(each.is_alive() for each in writers):
         assert file.read_text() in whole
     assert list(tmp_path.iterdir()) == [file]
+
+
+NASTY = "llama\x1b]0;pwned\x07\x1b[31mred\x85\u202eevil"
+
+
+def test_control_characters_are_written_out():
+    assert visible(NASTY) == r"llama\x1b]0;pwned\x07\x1b[31mred\x85\u202eevil"
+    assert visible(NASTY, colored=True) == "llama\\x1b]0;pwned\\x07\x1b[31mred\\x85\\u202eevil"
+    assert visible("two\nlines\tand 混元") == "two\nlines\tand 混元"
+
+
+def test_cells_of_a_table_have_no_control_characters():
+    assert csv_text([{"model": NASTY}], ["model"]).splitlines()[1] == visible(NASTY)
+    # A formula that hides behind one is seen all the same.
+    assert csv_text([{"model": "\r=1+1"}], ["model"]) == "model\n\\x0d=1+1\n"

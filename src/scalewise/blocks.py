@@ -14,6 +14,15 @@ import msgspec
 
 from scalewise.errors import InputError
 
+MOST_LAYERS = 10_000
+"""Limit of layers: the deepest published models have 126 (Llama 3.1 405B) to 1,000 (DeepNet)."""
+
+MOST_WIDTH = 1 << 24
+"""Limit of the widths and counts of one layer."""
+
+MOST_ROWS = 1 << 30
+"""Limit of the rows of an embedding, and of a position."""
+
 
 class Moe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The mixture-of-experts half of a Model."""
@@ -43,6 +52,9 @@ class Moe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             msgspec.structs.force_setattr(self, "shared_ffn", self.ffn)
         check_positive(self, "moe", "experts", "experts_per_token", "ffn")
         check_not_negative(self, "moe", "shared_experts", "shared_ffn", "layers")
+        widths = ("experts", "experts_per_token", "ffn", "shared_experts", "shared_ffn")
+        check_at_most(self, "moe", MOST_WIDTH, *widths)
+        check_at_most(self, "moe", MOST_LAYERS, "layers")
         if self.experts_per_token > self.experts:
             message = (
                 f"moe.experts_per_token = {self.experts_per_token} is more than "
@@ -72,6 +84,9 @@ class Mla(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """Check the shape."""
         check_positive(self, "mla", "kv_rank", "nope_dim", "rope_dim", "value_dim")
         check_not_negative(self, "mla", "query_rank")
+        check_at_most(
+            self, "mla", MOST_WIDTH, "query_rank", "kv_rank", "nope_dim", "rope_dim", "value_dim"
+        )
 
 
 def check_positive(shape: msgspec.Struct, prefix: str, *fields: str) -> None:
@@ -92,3 +107,14 @@ def check_not_negative(shape: msgspec.Struct, prefix: str, *fields: str) -> None
             dotted = f"{prefix}.{field}" if prefix else field
             message = f"{dotted} = {value} must not be negative"
             raise InputError(message)
+
+
+def check_at_most(shape: msgspec.Struct, prefix: str, limit: int, *fields: str) -> None:
+    """Raise an InputError that names the first field above a limit; None passes."""
+    for field in fields:
+        value = getattr(shape, field)
+        if value is not None and value > limit:
+            dotted = f"{prefix}.{field}" if prefix else field
+            # Numbers of many digits are no sentence, and no float.
+            shown = f"{value:.4g}" if value < 10**300 else "a number of over 300 digits"
+            raise InputError(f"{dotted} = {shown} must be at most {limit:,}")

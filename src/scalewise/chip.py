@@ -9,7 +9,11 @@ A few physical parameters per architecture, written by `scalewise calibrate` int
 
 from __future__ import annotations
 
+import math
+
 import msgspec
+
+from scalewise.errors import InputError
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,6 +77,31 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     runs: dict[str, int] = {}
     """Published runs behind `gemm`, by precision. Fewer than 10 leave it near its prior: intervals
     are those of a chip without a calibration."""
+
+    def __post_init__(self) -> None:
+        """Check that every number is one."""
+        numbers = [
+            ("memory_efficiency", self.memory_efficiency),
+            ("link_efficiency", self.link_efficiency),
+            ("gemm_fill", self.gemm_fill),
+            ("head_lanes", self.head_lanes),
+            ("fitted_watts", self.fitted_watts or 0.0),
+            ("fitted_peak", self.fitted_peak or 0.0),
+            *((f"gemm.{name}", value) for name, value in self.gemm.items()),
+            *((f"early_gemm.{name}", value) for name, value in self.early_gemm.items()),
+            *(
+                (f"attention.{name}", each)
+                for name, pair in self.attention.items()
+                for each in pair
+            ),
+            *(("gemm_shapes", each) for row in self.gemm_shapes for each in row),
+        ]
+        for name, value in numbers:
+            if not 0.0 <= value < math.inf:
+                raise InputError(
+                    f"calibration {self.name}: {name} = {value:g} must be finite and not negative",
+                    hint="run `scalewise calibrate` again, or edit the file",
+                )
 
     def knows(self, family: str) -> bool:
         """Whether the share of a family of precisions is its own: by runs, or measured."""

@@ -83,6 +83,9 @@ IDLE_SHARE = 0.14
 # aiinframap.com).
 PUE = 1.15
 
+MOST_UNITS = 1_000_000
+"""Limit of compute units of one accelerator; WSE-3, the largest chip, has 900,000 cores."""
+
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 _YOURS = {
@@ -177,6 +180,7 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "tdp_watts", "gemm_prior", "boost_hz",
         ):  # fmt: skip
             _check(where, field, getattr(self, field), above=0)
+<<<<<<< HEAD
         _check(where, "compute_units", self.compute_units, minimum=1, whole=True)
         for field in (
             "idle_watts",
@@ -185,6 +189,12 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "usd_per_hour_high",
             "purchase_usd",
         ):
+=======
+        _check(
+            where, "compute_units", self.compute_units, minimum=1, maximum=MOST_UNITS, whole=True
+        )
+        for field in ("idle_watts", "usd_per_hour", "usd_per_hour_low", "usd_per_hour_high"):
+>>>>>>> 8bc6da4 (Refuse results and inputs that no machine can have, in one sentence)
             _check(where, field, getattr(self, field), minimum=0)
         if self.tdp_watts and self.idle_watts and self.idle_watts >= self.tdp_watts:
             message = (
@@ -284,6 +294,12 @@ class Fabric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         _check(where, "hop_seconds", self.hop_seconds, minimum=0)
         _check(where, "call_seconds", self.call_seconds, minimum=0)
         _check(where, "efficiency", self.efficiency, above=0, maximum=1)
+        _check(where, "ring_step_seconds", self.ring_step_seconds, minimum=0)
+        _check(where, "flat_domains", self.flat_domains, minimum=1)
+        _check(where, "congestion", self.congestion, minimum=0)
+        _check(where, "rail_scaling", self.rail_scaling, minimum=0, maximum=1)
+        for field in ("latency_factor", "scatter_factor", "all_reduce_factor"):
+            _check(where, field, getattr(self, field), above=0)
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

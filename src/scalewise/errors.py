@@ -10,6 +10,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C ended, whatever it printed before: 128 + SIGINT."""
+
 
 class ScalewiseError(Exception):
     """Base of every error that is reported without a traceback.

@@ -111,7 +111,8 @@ def read_bytes(
     try:
         with os.fdopen(handle, "rb") as stream:
             size = os.fstat(handle).st_size
-            content = b"" if size > most else stream.read(most + 1)
+            # One byte more shows a file that grows; `most` bytes would be reserved at once.
+            content = b"" if size > most else stream.read(size + 1)
     except OSError as error:
         raise _unreadable(Path(path), what, error, hint) from error
     if max(size, len(content)) > most:

@@ -14,6 +14,7 @@ import errno
 import hashlib
 import io
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,6 +50,35 @@ def checksum(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
+# All but line break and tab: C0, DEL, C1, and what turns the direction of text around.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_COLORED = re.compile(rf"(\x1b\[[0-9;]*m)|{_CONTROL.pattern}")
+
+
+def visible(text: str, *, colored: bool = False) -> str:
+    r"""Return text whose control characters are written out, so that no terminal obeys them.
+
+    Names come from files, and ESC ] changes titles and clipboards of terminals (ECMA-48).
+
+    Args:
+        text: For a terminal or a table.
+        colored: Whether colors stay.
+
+    >>> print(visible("llama\x1b]0;title\x07"))
+    llama\x1b]0;title\x07
+    """
+    if text.isprintable():
+        return text
+    return (_COLORED if colored else _CONTROL).sub(_written, text)
+
+
+def _written(found: re.Match[str]) -> str:
+    if found.lastindex:
+        return found[0]
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
 def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
     r"""Return rows as CSV; booleans are `true` and `false`, unknown cells empty.
 
@@ -68,8 +98,9 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
 def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str) and value.startswith(FORMULA) and not _is_number(value):
-        return f"'{value}"
+    if isinstance(value, str):
+        text = visible(value)
+        return f"'{text}" if text.startswith(FORMULA) and not _is_number(text) else text
     return value
 
 

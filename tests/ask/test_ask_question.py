@@ -12,7 +12,7 @@ def test_every_field_says_what_it_is():
     fields = question_fields("plan")
     assert list(fields) == list(Question.__struct_fields__)
     for field in fields.values():
-        assert field.metavar, field.name
+        assert field.metavar or field.switch, field.name
         assert field.help[0].isupper(), field.name
         assert not field.help.endswith("."), field.name
 
@@ -22,9 +22,14 @@ def test_the_flags_of_a_question_are_pinned():
     assert [field.flag for field in question_fields().values()] == [
         "MODEL", "--on", "--gpus", "--node", "--network", "--strategy", "--seq", "--batch",
         "--precision", "--imbalance", "--capacity", "--optimizer", "--weights", "--tuning",
+<<<<<<< HEAD
         "--loss", "--lengths", "--batching", "--stack", "--tokens", "--goodput",
         "--critical-batch", "--price", "--pue", "--power-cap", "--algorithm", "--protocol",
         "--set", "--fit", "--by",
+=======
+        "--loss", "--lengths", "--batching", "--stack", "--tokens", "--price", "--pue",
+        "--power-cap", "--algorithm", "--protocol", "--set", "--force", "--fit", "--by",
+>>>>>>> 8bc6da4 (Refuse results and inputs that no machine can have, in one sentence)
     ]  # fmt: skip
 
 

@@ -357,3 +357,16 @@ def test_colours_on_a_terminal_only_and_never_with_no_color():
 
     assert b"36m" in terminal()
     assert b"36m" not in terminal(NO_COLOR="1")
+
+
+def test_names_of_files_do_not_drive_the_terminal(run, tmp_path, monkeypatch):
+    path = tmp_path / "model.toml"
+    shape = "layers = 2\nhidden = 64\nheads = 8\nffn = 128\nvocab = 99\n"
+    path.write_text('name = "x\\u001b]0;title\\u0007y"\n' + shape)
+    for forced in ("", "1"):
+        monkeypatch.setenv("FORCE_COLOR", forced)
+        result = run("estimate", str(path), "--on", "dgx-h100", "--gpus", "8")
+        assert "\x1b]" not in result.stdout
+        assert r"x\x1b]0;title\x07y" in result.stdout
+    result = run("models", str(tmp_path / "\x1b]0;title\x07"))
+    assert (result.exit_code, "\x1b" in result.stderr) == (2, False)

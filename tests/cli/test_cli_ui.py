@@ -1,11 +1,15 @@
 """`scalewise ui`: what it opens, where it listens, how it ends."""
 
+import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -20,6 +24,16 @@ def test_a_host_for_others_needs_a_word():
     assert "--expose" in e.value.hint
 
 
+class Opened:
+    """What a browser finds when it is opened."""
+
+    def __init__(self, uri):
+        file = Path(urlsplit(uri).path)
+        self.uri, self.text = uri, file.read_text()
+        self.mode = stat.S_IMODE(file.stat().st_mode)
+        self.folder_mode = stat.S_IMODE(file.parent.stat().st_mode)
+
+
 @pytest.fixture
 def served(monkeypatch):
     """What would be served, without serving it."""
@@ -31,7 +45,7 @@ def served(monkeypatch):
 
     monkeypatch.setattr("scalewise.ui.server.serve", serve)
     opened = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("webbrowser.open", lambda uri: opened.append(Opened(uri)))
     asked["opened"] = opened
     return asked
 
@@ -41,9 +55,14 @@ def run(*args):
 
 
 def test_by_default_it_is_for_this_machine_and_opens_the_browser(served, capsys):
-    assert run() == 0
+    assert run() == 130
     assert (served["host"], served["port"], served["exposed"]) == ("127.0.0.1", 0, False)
-    assert served["opened"] == ["http://127.0.0.1:1/?token=t"]
+    (opened,) = served["opened"]
+    # Arguments of a browser are for all users of the machine; the token is in a private file.
+    assert re.fullmatch(r"file:///.*/scalewise-ui-\w+/open.html", opened.uri)
+    assert (opened.mode, opened.folder_mode) == (0o600, 0o700)
+    assert 'content="0; url=http://127.0.0.1:1/?token=t"' in opened.text
+    assert not Path(urlsplit(opened.uri).path).exists()
     assert capsys.readouterr().out == "http://127.0.0.1:1/?token=t\n"
 
 
@@ -109,6 +128,19 @@ def test_it_serves_and_ends_on_ctrl_c():
     assert b'"headline"' in urllib.request.urlopen(request, timeout=PATIENCE).read()
     server.send_signal(signal.SIGINT)
     _, talk = server.communicate(timeout=PATIENCE)
-    assert server.returncode == 0
+    assert server.returncode == 130
     assert "Traceback" not in talk
     assert ui.LOOPBACK[0] == "127.0.0.1"
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="sends SIGINT to a group, as a terminal does")
+def test_ctrl_c_while_workers_start_is_quiet():
+    command = [sys.executable, "-m", "scalewise", "ui", "--no-open"]
+    server = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    # The server listens before its workers have imported what they need.
+    assert server.stdout.readline().startswith("http://127.0.0.1:"), server.stderr.read()
+    os.killpg(server.pid, signal.SIGINT)
+    _, talk = server.communicate(timeout=PATIENCE)
+    assert (server.returncode, "Traceback" in talk) == (130, False), talk

@@ -107,3 +107,9 @@ def test_a_given_strategy_is_not_searched():
 )
 def test_sizes_are_multiples(text, multiple):
     assert parse_template(text).multiple == multiple
+
+
+@pytest.mark.parametrize("size", [0, -8])
+def test_a_size_below_one_is_refused(size):
+    with pytest.raises(InputError, match=f"gpus = {size} must be at least 1"):
+        choices(parse_template("fsdp"), size, 64)

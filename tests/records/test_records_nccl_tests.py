@@ -88,3 +88,15 @@ def test_what_cannot_be_read_gets_a_sentence(tmp_path, text, said):
 def test_a_missing_file_gets_a_sentence(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         read_nccl_tests(tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize("cell", ["9" * 400, "\u00b2", "1048576.0"])
+def test_a_size_that_no_buffer_has_is_no_row(tmp_path, cell):
+    text = "all_reduce_perf\n" + DEVICES + REDUCE.replace("1048576", cell)
+    assert [row["message_bytes"] for row in read_nccl_tests(log(tmp_path, text))] == [2097152]
+
+
+@pytest.mark.parametrize("cell", ["nan", "inf", "-inf"])
+def test_a_time_that_is_no_number_is_absent(tmp_path, cell):
+    text = "all_reduce_perf\n" + DEVICES + REDUCE.replace("52.40", cell)
+    assert read_nccl_tests(log(tmp_path, text))[0]["time_us"] == 50.0

@@ -155,3 +155,27 @@ def test_what_does_not_fit_is_played_with_the_reason():
     step = line("ddp8-mb1", "llama-2-70b")
     assert step.step_seconds > 0.0
     assert step.notes[0].startswith("this step cannot run; it is simulated all the same: memory:")
+
+
+def deep(stages, num_microbatches, say=None):
+    return timeline(
+        toy_model(layers=stages),
+        toy_cluster(accelerators=stages),
+        toy_workload(global_batch=num_microbatches),
+        parse_strategy(f"pp{stages}-mb1"),
+        stack=toy_stack(),
+        say=say,
+    )
+
+
+def test_more_passes_than_memory_holds_are_refused_at_once():
+    with pytest.raises(InputError, match=r"^pp = 512 with 4,096 micro-batches makes 3,145,728 pas"):
+        deep(512, 4096)
+
+
+def test_what_takes_seconds_is_announced():
+    said = []
+    deep(8, 16, said.append)
+    assert said == []
+    deep(96, 384, said.append)
+    assert said == ["simulating 110,592 passes of 96 pipeline stages ..."]

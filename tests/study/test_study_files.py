@@ -1,10 +1,12 @@
 import re
 
+import msgspec
 import pytest
 from studies import CASES, SMALL
 
 from scalewise.errors import InputError
 from scalewise.study.files import load_study, read_study, shipped
+from scalewise.study.plan import plan, points_of
 from scalewise.study.template import new_study
 
 
@@ -133,3 +135,14 @@ def test_the_templates_comments_can_be_uncommented():
     assert experiment.variants[0].set == {"scale_out_bandwidth": "800Gbit/s"}
     assert experiment.published[0].value == 0.4
     assert experiment.claims[0].at_least == 0.35
+
+
+def test_more_points_than_can_be_run_are_refused_before_any_is_made():
+    experiment = read_study(SMALL).experiments[0]
+    huge = msgspec.structs.replace(
+        experiment, tp=tuple(range(1, 1001)), sequences=tuple(range(1, 1001))
+    )
+    with pytest.raises(InputError, match=r"its axes make up to [\d,]+ points, more than 100,000"):
+        plan(huge)
+    for each in load_study("hardware-scaling-trends").experiments:
+        assert len(plan(each)) <= points_of(each) <= 2 * len(plan(each))

@@ -1,3 +1,5 @@
+import json
+
 import msgspec
 import pytest
 
@@ -138,3 +140,10 @@ def test_numbers_of_steps():
     assert step_number("ProfilerStep#12") == 12
     assert step_number("ProfilerStep#") is None
     assert step_number("ProfilerStep#x") is None
+
+
+@pytest.mark.parametrize("count", [10**400, "9" * 5000, "9" * 17, -1, "\u00b2", True])
+def test_a_count_that_no_message_has_is_unknown(count):
+    arguments = {"Group size": 8, "dtype": "float", "In msg nelems": count}
+    event = Event(name=toy.ALL_REDUCE, args=json.dumps(arguments).encode())
+    assert (message(event).group_size, message(event).bytes) == (8, None)

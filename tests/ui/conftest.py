@@ -55,7 +55,7 @@ def server(tmp_path_factory):
     yield server
     server.send_signal(signal.SIGINT)
     _, talk = server.communicate(timeout=PATIENCE)
-    assert server.returncode == 0, talk
+    assert server.returncode == 130, talk
     assert "Traceback" not in talk, talk
 
 

@@ -1,5 +1,6 @@
 """The endpoints: what they answer, what they refuse, and how."""
 
+import asyncio
 import gzip
 import json
 import threading
@@ -16,7 +17,7 @@ from scalewise.ui import api
 from scalewise.ui.estimate import estimate_answer
 from scalewise.ui.requests import SearchRequest, decode
 from scalewise.ui.server import _give_up
-from waiting import PATIENCE, until
+from waiting import PATIENCE
 
 
 def test_an_estimate_is_what_python_says(ask):
@@ -197,9 +198,16 @@ def test_a_client_that_leaves_stops_its_search(app, client):
     endpoint = next(each for each in api.ENDPOINTS if each.path == "/api/search")
     ticket = service.workers.ticket()
     body = msgspec.json.encode(asked)
-    future = service.threads.submit(service._compute, endpoint, asked, body, ticket)
-    until(lambda: ticket.progress > 0.0, "the search")
-    _give_up(future, ticket)
+
+    async def leave():
+        job = asyncio.create_task(service._compute(endpoint, asked, body, ticket))
+        while ticket.progress == 0.0:
+            await asyncio.sleep(0.01)
+        (future,) = ticket.futures
+        _give_up(job, ticket)
+        return future
+
+    future = asyncio.run(leave())
     with pytest.raises(Exception, match="stopped"):
         future.result(timeout=PATIENCE)
     # The worker is free again for others.

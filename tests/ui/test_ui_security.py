@@ -53,6 +53,21 @@ def test_the_address_lets_the_browser_in_and_loses_its_token(stranger):
     assert stranger.get("/?n=64").status_code == 200
 
 
+def test_a_browser_that_comes_from_a_file_keeps_its_cookie(stranger):
+    """A strict cookie is left out of redirects of another site: the page is opened from here."""
+    headers = {"sec-fetch-site": "cross-site"}
+    response = stranger.get(f"/?token={TOKEN}&n=64&on=a%22b", headers=headers)
+    assert response.status_code == 200
+    assert f"{COOKIE}_8765={TOKEN}" in response.headers["set-cookie"]
+    assert 'http-equiv="refresh" content="0; url=/?n=64&amp;on=a%22b"' in response.text
+    assert TOKEN not in response.text
+
+
+def test_who_may_not_ask_does_not_stay(stranger):
+    assert stranger.get("/api/catalog").headers["connection"] == "close"
+    assert stranger.get("/", headers={"host": "evil.example"}).headers["connection"] == "close"
+
+
 def test_the_page_is_locked_without_it(stranger):
     assert stranger.get("/").status_code == 401
     assert "scalewise ui" in stranger.get("/?token=wrong").text

@@ -16,6 +16,9 @@ from scalewise.errors import InputError, did_you_mean
 SHORT = {"l": "llama", "g": "gpt", "q": "qwen", "m": "mistral"}
 """First letters that stand for a family: L2-7b."""
 
+LISTED = ("models", "accelerators", "clusters", "stacks")
+"""Folders of the catalog that have a command of their own."""
+
 
 def plain(text: str) -> str:
     """Only letters and digits, in lower case."""
@@ -73,6 +76,13 @@ def find_name(kind: str, text: str, *, also: str | None = None, field: str | Non
     Raises:
         InputError: If nothing is like it.
     """
+    what = {"clusters": "cluster or accelerator"}.get(kind, kind.removesuffix("s"))
+    if not plain(text):
+        raise InputError(
+            f"unknown {what} `{text}`: it has no letter or digit",
+            hint=f"scalewise {kind} lists names" if kind in LISTED else None,
+            field=field,
+        )
     for folder in (kind, also):
         if folder is not None and (name := name_of(folder, text)) is not None:
             return name
@@ -82,7 +92,6 @@ def find_name(kind: str, text: str, *, also: str | None = None, field: str | Non
     best = [name for name, value in scores.items() if value == highest]
     if highest and len(best) == 1:
         return best[0]
-    what = {"clusters": "cluster or accelerator"}.get(kind, kind.removesuffix("s"))
     if highest:
         raise InputError(
             f"`{text}` may be any {what} of {len(best)}",

@@ -151,6 +151,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = ()
     """Override of any field, such as cluster.scale_out_bandwidth=800Gbit/s. Repeatable."""
+    force: Annotated[bool, msgspec.Meta(extra={"metavar": ""})] = False
+    """Overrides beyond physical bounds, such as the peak of the chip."""
     fit: (
         Annotated[float, msgspec.Meta(gt=0, lt=1, extra={"metavar": "P", "default": "0.9"})] | None
     ) = None
@@ -180,8 +182,13 @@ class Field:
     choices: tuple[str, ...]
     """Words it may be; empty for any."""
     repeated: bool
+<<<<<<< HEAD
     aside: str = ""
     """The one command with this flag; empty for a part of every question."""
+=======
+    switch: bool
+    """Whether it is a flag without a value."""
+>>>>>>> 8bc6da4 (Refuse results and inputs that no machine can have, in one sentence)
 
 
 @cache
@@ -216,7 +223,11 @@ def _field(name: str, hint: Any, doc: str) -> Field:
         number=str not in _types(hint) and float in _types(hint),
         choices=choices,
         repeated=name == "sets",
+<<<<<<< HEAD
         aside=extra.get("aside", ""),
+=======
+        switch=bool in _types(hint),
+>>>>>>> 8bc6da4 (Refuse results and inputs that no machine can have, in one sentence)
     )
 
 

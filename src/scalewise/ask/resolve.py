@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from scalewise.ask.bounds import check_stack
 from scalewise.ask.defaults import (
     Default,
     batch_of,
@@ -38,7 +39,11 @@ from scalewise.precision import RECIPES
 from scalewise.software import Software, choose_stack
 from scalewise.stack import Stack
 from scalewise.step.estimate import CHOSEN_FIT, STATED_FIT, estimate
+<<<<<<< HEAD
 from scalewise.step.statistical_efficiency import critical_batches
+=======
+from scalewise.step.finite import NotFiniteError
+>>>>>>> 8bc6da4 (Refuse results and inputs that no machine can have, in one sentence)
 from scalewise.strategy import Strategy
 from scalewise.units import parse
 from scalewise.workload import WORK, Workload
@@ -121,15 +126,21 @@ class Asked(Inputs):
         Raises:
             InputError: If the strategy does not suit the model, the size or the batch.
         """
-        e = estimate(
-            self.model,
-            self.cluster,
-            self.workload,
-            self.strategy,
-            stack=self.software,
-            convention=convention,
-            fit=self.fit,
-        )
+        try:
+            e = estimate(
+                self.model,
+                self.cluster,
+                self.workload,
+                self.strategy,
+                stack=self.software,
+                convention=convention,
+                fit=self.fit,
+            )
+        except NotFiniteError as error:
+            if not self.changes:
+                raise
+            changes = "; ".join(self.changes)
+            raise InputError(f"with {changes}: {error}", hint="undo the last change") from None
         return replace(e, defaults=tuple(str(each) for each in self.defaults))
 
     def sensitivity(self, **options: Any) -> Sensitivities:
@@ -205,6 +216,8 @@ class _Resolver:
         cluster = self._cluster(self._gpus())
         workload = self._workload(model, cluster)
         stack = self._stack(cluster)
+        if stack is not None and not q.force:
+            check_stack(stack, cluster, workload.precision)
         chosen = self.template is None or self.template.limits is not None
         fit = q.fit or (CHOSEN_FIT if chosen else STATED_FIT)
         return Inputs(
@@ -258,6 +271,8 @@ class _Resolver:
     def with_software(self, found: Inputs, software: Software) -> Inputs:
         """The inputs with fields of the usual software changed: it counts as named then."""
         stack = self.overrides.apply("stack", software.stack)
+        if not self.question.force:
+            check_stack(stack, found.cluster, found.workload.precision)
         why = software.reason or "named"
         self.defaults.append(Default(flag="--stack", value=stack.name, why=why))
         changes = (*self.changes, *self.overrides.changed)

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from scalewise.model import Convention, Model
     from scalewise.stack import Stack
 
+MAX_PER_GPU = 65_536
+"""Limit of sequences per GPU, as in the web UI."""
+
 BATCH_PER_GPU = 2.0
 """Sequences per GPU in weak scaling where nothing is said."""
 
@@ -169,10 +172,9 @@ def _is_weak(question: Question, *, weak: bool | None, batch_per_gpu: float | No
         raise InputError("--batch belongs to strong scaling", hint="give --batch-per-gpu instead")
     if question.batch is not None and batch_per_gpu is not None:
         raise InputError("--batch and --batch-per-gpu exclude each other", hint="keep one of them")
-    if batch_per_gpu is not None and not batch_per_gpu > 0.0:
-        raise InputError(
-            f"--batch-per-gpu {batch_per_gpu:g}: must be positive", hint="for example 2 or 0.5"
-        )
+    if batch_per_gpu is not None and not 0.0 < batch_per_gpu <= MAX_PER_GPU:
+        rule = f"must be at most {MAX_PER_GPU:,}" if batch_per_gpu > 0.0 else "must be positive"
+        raise InputError(f"--batch-per-gpu {batch_per_gpu:g}: {rule}", hint="for example 2 or 0.5")
     return bool(weak) or batch_per_gpu is not None
 
 

@@ -21,13 +21,21 @@ from scalewise.ask.question import Question, question_fields, question_from
 from scalewise.errors import InputError, did_you_mean
 from scalewise.reading import MOST_TOML, parse_toml, read_text
 
+ON = "yes"
+"""Word of an address for a field that is on."""
+
 
 def _given(question: Question, aside: str = "") -> dict[str, Any]:
     """The fields that say something, in order; with those of one command if it is named."""
     return {
         name: getattr(question, name)
+<<<<<<< HEAD
         for name in question_fields(aside)
         if getattr(question, name) not in (None, ())
+=======
+        for name in Question.__struct_fields__
+        if getattr(question, name) not in (None, (), False)
+>>>>>>> 8bc6da4 (Refuse results and inputs that no machine can have, in one sentence)
         and not (name == "by" and question.by == Question().by)
     }
 
@@ -38,7 +46,7 @@ def to_query(question: Question) -> str:
     for name, value in _given(question).items():
         key = question_fields()[name].key
         values = value if isinstance(value, tuple) else (value,)
-        pairs += [(key, str(each)) for each in values]
+        pairs += [(key, ON if each is True else str(each)) for each in values]
     return urlencode(pairs, safe=":=.,")
 
 
@@ -60,6 +68,8 @@ def from_query(query: str | Sequence[tuple[str, str]]) -> Question:
         field = fields[key]
         if field.repeated:
             values.setdefault(field.name, []).append(text)
+        elif field.switch:
+            values[field.name] = text.strip() == ON
         else:
             values[field.name] = _number(text) if field.number else text.strip()
     return question_from(values)
@@ -112,6 +122,9 @@ def command(question: Question) -> str:
     for name, value in _given(question).items():
         if name == "model":
             continue
+        if value is True:
+            words.append(question_fields()[name].flag)
+            continue
         for each in value if isinstance(value, tuple) else (value,):
             words += [question_fields()[name].flag, str(each)]
     return shlex.join(words)
@@ -143,6 +156,8 @@ def copies(question: Question) -> dict[str, str]:
 def _toml(value: Any) -> str:
     if isinstance(value, tuple | list):
         return "[" + ", ".join(_toml(each) for each in value) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, int | float):
         return repr(value)
     # A JSON string is a TOML basic string.

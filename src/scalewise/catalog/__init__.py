@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 import msgspec
 
@@ -364,9 +364,27 @@ def _table(
             raise InputError(message, hint=did_you_mean(key, known))
     if "name" in known:
         table.setdefault("name", path.stem)
-    for key in table.get("shares", ()):
-        table.setdefault(key, _read(find(path.parent.name, table["base"]))[key])
+    if table.get("shares"):
+        table = _shared(path, table) | table
+    tables = {
+        field.name for field in msgspec.structs.fields(type_) if get_origin(field.type) is dict
+    }
+    for key, value in table.items():
+        if isinstance(value, dict) and key in units and key not in tables:
+            raise InputError(f"{path}: {key} is a table", hint=f"write one value: {key} = ...")
     return {key: _si(path, key, value, units.get(key)) for key, value in table.items()}
+
+
+def _shared(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constants that a file shares with its base."""
+    shares, name = table["shares"], table.get("base")
+    if not isinstance(shares, list) or not isinstance(name, str):
+        raise InputError(f"{path}: shares needs a list of constants and the name of a base")
+    base = _read(find(path.parent.name, name))
+    for key in shares:
+        if not isinstance(key, str) or key not in base:
+            raise InputError(f"{path}: shares has {key!r}, which {name} has not")
+    return {key: base[key] for key in shares}
 
 
 def _si(path: Path, key: str, value: Any, unit: str | None) -> Any:

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
@@ -44,7 +44,8 @@ def show(draw: Callable[[Console], None]) -> None:
     if sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
         from rich.console import Console
 
-        draw(Console(highlight=False, markup=False, emoji=False))
+        file = cast("TextIO", _Terminal(sys.stdout))
+        draw(Console(file=file, highlight=False, markup=False, emoji=False))
         return
     click.echo(drawn(draw, encoding=sys.stdout.encoding))
 
@@ -66,8 +67,30 @@ def drawn(draw: Callable[[Console], None], *, encoding: str = "utf-8") -> str:
     return "\n".join(lines).strip("\n")
 
 
+class _Terminal:
+    """Standard output without control characters but colors."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        from scalewise.writing import visible
+
+        return self._stream.write(visible(text, colored=True))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class _Page(io.StringIO):
-    """Text buffer with the encoding of its destination."""
+    """Text buffer with the encoding of its destination, without control characters."""
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        from scalewise.writing import visible
+
+        return super().write(visible(text))
 
     def __init__(self, encoding: str) -> None:
         super().__init__()

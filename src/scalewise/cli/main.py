@@ -19,7 +19,7 @@ import click
 
 from scalewise._version import __version__
 from scalewise.cli.lazy import Entry, LazyGroup
-from scalewise.errors import ScalewiseError
+from scalewise.errors import INTERRUPTED, ScalewiseError
 
 _HELP = {
     "estimate": "Predict throughput, memory and cost of one training step.",
@@ -54,7 +54,6 @@ COMMANDS: dict[str, Entry] = {
 }
 """Every command, in the order of `--help`."""
 
-INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
@@ -134,9 +133,11 @@ def _print_usage_error(error: click.ClickException) -> None:
 
 def _print_message(word: str, text: str) -> None:
     """Print a message on stderr, in color on a terminal."""
+    from scalewise.writing import visible
+
     plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
     label = f"{word}:" if plain else click.style(f"{word}:", fg=_COLORS[word], bold=True)
-    click.echo(f"{label} {text}", err=True)
+    click.echo(f"{label} {visible(text)}", err=True)
 
 
 _COLORS = {"error": "red", "hint": "cyan"}

@@ -78,6 +78,9 @@ def _option(field: Field, metavar: str, text: str) -> Callable[[Command], Comman
     """One field as an argument or a flag."""
     if field.flag == "MODEL":
         return click.argument(field.name, metavar=metavar, required=False)
+    if field.switch:
+        words = f"{text.rstrip('.')}."
+        return click.option(field.flag, field.name, is_flag=True, default=None, help=words)
     default = f" [{field.default}]" if field.default and field.name != "on" else ""
     return click.option(
         field.flag,

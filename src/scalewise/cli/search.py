@@ -3,7 +3,8 @@
     scalewise search gpt3-175b --on dgx-a100 --gpus 1024 --batch 1536 --seq 2048
     scalewise search llama-3.1-70b --on dgx-h100 --gpus 64 --tp 8 --by cost -o search.html
 
-Exit code 0: something fits; 1: nothing does, and the nearest is shown; 2: wrong usage.
+Exit code 0: something fits; 1: nothing does, and the nearest is shown; 2: wrong usage; 130: Ctrl-C,
+with the best so far.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from scalewise.cli.common import (
     write_bytes,
 )
 from scalewise.cli.options import question_options
-from scalewise.errors import InputError
+from scalewise.errors import INTERRUPTED, InputError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -136,7 +137,8 @@ def search(
 ) -> int:
     """Estimate every strategy and rank what fits.
 
-    Exit code 1 if nothing fits; then the nearest strategy is shown. Ctrl-C gives the best so far.
+    Exit code 1 if nothing fits; then the nearest strategy is shown. Ctrl-C gives the best so far
+    and exit code 130.
     """
     ending = ending_of(output, FORMATS)
     check_library(ending)
@@ -172,6 +174,8 @@ def search(
                 found, console, defaults=asked.defaults, changes=asked.changes, notes=asked.notes
             )
         )
+    if found.interrupted:
+        return INTERRUPTED
     return 0 if found.best is not None else 1
 
 

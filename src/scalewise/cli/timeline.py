@@ -71,7 +71,9 @@ def timeline(
     from scalewise.ask.resolve import resolve
 
     asked = resolve(question)
-    line = asked.timeline(ranks=ranks, jitter=jitter, seed=seed)
+    line = asked.timeline(
+        ranks=ranks, jitter=jitter, seed=seed, say=lambda text: click.echo(text, err=True)
+    )
     if as_json:
         put(None, to_json(as_dict(line, asked)))
     elif output is None:

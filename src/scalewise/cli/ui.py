@@ -5,17 +5,19 @@
     scalewise ui --records records/                  # with your own measured runs in the charts
     scalewise ui --host 0.0.0.0 --expose --no-open   # for other machines, with the token
 
-The server runs on this machine; every request needs the token in the printed URL. Ctrl-C stops it.
+The server runs on this machine; every request needs the token in the printed URL. Ctrl-C stops it
+(exit code 130).
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
 
 from scalewise.cli.common import light_numpy
-from scalewise.errors import InputError
+from scalewise.errors import INTERRUPTED, InputError
 
 if TYPE_CHECKING:
     from scalewise.evidence.runs import Run
@@ -70,27 +72,48 @@ def ui(
     if plan is not None:
         query = _query(plan)
     own = _own(records)
+    with ExitStack() as until_stopped:
 
-    def ready(address: str) -> None:
-        click.echo(address)
-        click.echo("Ctrl-C stops the server", err=True)
-        if not no_open:
-            import webbrowser
+        def ready(address: str) -> None:
+            click.echo(address)
+            click.echo("Ctrl-C stops the server", err=True)
+            if not no_open:
+                _browse(address, until_stopped)
 
-            webbrowser.open(address)
+        try:
+            serve(
+                host="127.0.0.1" if host == "localhost" else host,
+                port=port,
+                ready=ready,
+                exposed=expose and host not in LOOPBACK,
+                query=query,
+                own=own,
+            )
+        except KeyboardInterrupt:
+            click.echo("stopped", err=True)
+    # A server ends only when it is interrupted.
+    return INTERRUPTED
 
-    try:
-        serve(
-            host="127.0.0.1" if host == "localhost" else host,
-            port=port,
-            ready=ready,
-            exposed=expose and host not in LOOPBACK,
-            query=query,
-            own=own,
-        )
-    except KeyboardInterrupt:
-        click.echo("stopped", err=True)
-    return 0
+
+def _browse(address: str, until_stopped: ExitStack) -> None:
+    """Open the browser at a private file that leads to the address.
+
+    The address has the token, and every user of the machine reads the command line of a browser.
+    """
+    import tempfile
+    import webbrowser
+    from pathlib import Path
+
+    from scalewise.ui.page import forward
+
+    # mkdtemp: only this user may enter (0700).
+    folder = until_stopped.enter_context(
+        tempfile.TemporaryDirectory(prefix="scalewise-ui-", ignore_cleanup_errors=True)
+    )
+    file = Path(folder) / "open.html"
+    file.touch(0o600)
+    file.write_text(forward(address), encoding="utf-8")
+    webbrowser.open(file.as_uri())
 
 
 def _query(path: str) -> str:

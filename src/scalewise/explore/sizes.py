@@ -43,7 +43,8 @@ class Rule(Work, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if self.kind not in ("weak", "strong"):
             raise InputError(f"unknown kind of scaling {self.kind}", hint="use weak or strong")
         if not 0 < self.batch <= 2**27:
-            raise InputError(f"batch = {self.batch:g} must be positive", hint="for example 2")
+            rule = f"must be at most {2**27:,}" if self.batch > 0 else "must be positive"
+            raise InputError(f"batch = {self.batch:g} {rule}", hint="for example 2")
         # The workload checks everything else.
         self._workload(1, self.precision or "bf16")
 

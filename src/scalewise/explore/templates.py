@@ -240,6 +240,8 @@ def filled_batch(strategy: Strategy, ranks: int) -> int:
 def _sized(template: Template, accelerators: int) -> Strategy:
     """Divide the ranks that model parallelism leaves."""
     base = template.base
+    if accelerators < 1:
+        raise InputError(f"gpus = {accelerators:,} must be at least 1")
     if template.fixed:
         if base.accelerators != accelerators:
             raise InputError(

@@ -19,7 +19,7 @@ from scalewise.errors import InputError, did_you_mean
 from scalewise.hf import dense, experts
 from scalewise.hf.config import Config, refuse_other_layers
 from scalewise.model import Model
-from scalewise.reading import read_json, user_path
+from scalewise.reading import check_limits, read_json, user_path
 
 _FAMILIES = dense.FAMILIES | experts.FAMILIES
 
@@ -49,6 +49,7 @@ def model_from_hf(config: Mapping[str, Any], name: str | None = None) -> Model:
         InputError: If the model_type is unknown, a key is missing or invalid, or a layer has no
             softmax attention.
     """
+    check_limits(config, "the config")
     model_type = config.get("model_type")
     if not isinstance(model_type, str):
         message = "the config has no model_type"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from scalewise.blocks import MOST_LAYERS
 from scalewise.errors import InputError
 
 Fields: TypeAlias = dict[str, Any]
@@ -80,6 +81,14 @@ class Config:
             hint="use the config.json of the model, not of an adapter or a tokenizer",
         )
 
+    def layers(self, *keys: str) -> int:
+        """Return the number of layers: families loop over them, so it is bounded here."""
+        count = self.integer(*keys)
+        if count > MOST_LAYERS:
+            message = f"{keys[0]} in the config is more than {MOST_LAYERS:,}"
+            raise InputError(message)
+        return count
+
     def flag(self, key: str, *, default: bool) -> bool:
         """Return true or false."""
         value = self.raw.get(key)
@@ -97,6 +106,9 @@ class Config:
             return []
         if not isinstance(value, list):
             message = f"{key} = {value!r} in the config must be a list"
+            raise InputError(message)
+        if len(value) > MOST_LAYERS:
+            message = f"{key} in the config has {len(value):,} items, more than {MOST_LAYERS:,}"
             raise InputError(message)
         return value
 
@@ -138,8 +150,9 @@ def _other_layers(config: Mapping[str, Any]) -> str | None:
     for key in _KIND_LISTS:
         kinds = config.get(key)
         for kind in kinds if isinstance(kinds, list) else ():
-            if isinstance(kind, str | int) and kind not in _SOFTMAX:
-                words = _KINDS.get(kind, str(kind).replace("_", " "))
+            if not isinstance(kind, str | int) or kind not in _SOFTMAX:
+                known = _KINDS.get(kind) if isinstance(kind, str | int) else None
+                words = known or str(kind)[:40].replace("_", " ")
                 return f"{key} has {kind!r}, {words}"
     interval = config.get("full_attention_interval")
     if isinstance(interval, int) and interval > 1:

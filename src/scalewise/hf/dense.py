@@ -14,7 +14,7 @@ def decoder(config: Config, *, tied: bool = False, ffn: str = "intermediate_size
     """Return the shape from the keys of Llama, which most later families use."""
     heads = config.integer("num_attention_heads")
     return {
-        "layers": config.integer("num_hidden_layers"),
+        "layers": config.layers("num_hidden_layers"),
         "hidden": config.integer("hidden_size"),
         "heads": heads,
         "kv_heads": config.integer("num_key_value_heads", default=heads),

@@ -27,6 +27,7 @@ from scalewise.measure.launch_spec import LaunchSpec
 from scalewise.measure.machine import cores, memory_bytes
 from scalewise.records.job import Device
 from scalewise.units import format_bytes
+from scalewise.writing import write_atomically
 
 MODULE = "scalewise.measure.worker"
 
@@ -131,7 +132,7 @@ class LocalLauncher:
         root.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="scalewise-launch-", dir=root))
         file = folder / "launch.json"
-        file.write_bytes(msgspec.json.encode(spec))
+        write_atomically(file, msgspec.json.encode(spec))
         code, said = self._start(spec, file, folder)
         if code == 0:
             shutil.rmtree(folder, ignore_errors=True)

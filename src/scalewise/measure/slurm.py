@@ -42,6 +42,7 @@ from scalewise.slurm.queue import (
     poll_sleep,
     require_slurm,
 )
+from scalewise.writing import write_atomically
 
 NO_SLURM = "run it where you run sbatch, or leave --slurm out"
 AGAIN = "run the same command again: it runs only what is missing"
@@ -90,7 +91,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         self.folder.mkdir(parents=True, exist_ok=True)
         for launch in self.launches:
             file = self.folder / f"{launch.number}.json"
-            file.write_bytes(msgspec.json.encode(launch.spec))
+            write_atomically(file, msgspec.json.encode(launch.spec))
 
 
 def _content(spec: LaunchSpec) -> dict[str, Any]:

@@ -9,6 +9,7 @@ The out-of-place time is used, as in published tables; the in-place time is a co
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,8 @@ _TITLE = re.compile(r"Collective test starting:\s*([a-z_]+)_perf")
 _DEVICE = re.compile(r"#\s*Rank\s+(\d+).*?\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)")
 _TYPES = {"float", "half", "bfloat16", "double", "int8", "uint8", "int32", "uint32", "int64",
           "uint64", "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2"}  # fmt: skip
+# Up to an exabyte: a longer number is damage.
+_COUNT = re.compile(r"[0-9]{1,18}")
 _NO_TIME = "N/A"
 
 
@@ -122,7 +125,7 @@ def _program(line: str) -> str | None:
 def _row(line: str, log: _Log, file: Path, number: int) -> dict[str, Any] | None:
     """One line of the table, or None for any other line."""
     cells = line.split()
-    if len(cells) < 8 or not cells[0].isdigit() or not cells[1].isdigit() or cells[2] not in _TYPES:
+    if len(cells) < 8 or cells[2] not in _TYPES or not all(map(_COUNT.fullmatch, cells[:2])):
         return None
     # size count type redop root | time algbw busbw wrong | the same in place
     numbers = cells[5:]
@@ -170,6 +173,7 @@ def _time(numbers: list[str], place: int | None) -> float | None:
     if place is None or place >= len(numbers) or numbers[place] == _NO_TIME:
         return None
     try:
-        return float(numbers[place])
+        time = float(numbers[place])
     except ValueError:
         return None
+    return time if math.isfinite(time) else None

@@ -102,8 +102,6 @@ def serve(
     try:
         while not server.fetched and time.monotonic() < deadline:
             server.handle_request()
-    except KeyboardInterrupt:
-        say("stopped")
     finally:
         server.server_close()
     if server.fetched:

@@ -11,6 +11,7 @@ simulation instead of formulas. `step_seconds(case)` returns only the time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -41,6 +42,10 @@ RANKS: tuple[Ranks, ...] = ("stages", "one", "distinct")
 
 FINE = 200_000
 """Blocks beyond which passes are simulated as single tasks."""
+MOST_PASSES = 1_000_000
+"""Limit of passes of all ranks: about 2 GB and a minute."""
+PATIENCE = 100_000
+"""Passes from which a simulation takes seconds, and is announced."""
 COARSE = 16_000
 """Passes beyond which the steady state of a step is extrapolated."""
 
@@ -151,17 +156,27 @@ class Simulation:
         )
 
 
-def simulate_step(case: Case, *, jitter: float = 0.0, seed: int = 0) -> Simulation:
+def simulate_step(
+    case: Case,
+    *,
+    jitter: float = 0.0,
+    seed: int = 0,
+    say: Callable[[str], None] | None = None,
+) -> Simulation:
     """Simulate one step.
 
     Args:
         case: One row.
         jitter: Relative spread of kernel times; 0 for none.
         seed: Random seed for the jitter.
+        say: Called with a sentence before a simulation that takes seconds.
+
+    Raises:
+        InputError: If the step has too many passes.
     """
     durations = durations_of(case)
     noise = Jitter(spread=jitter, seed=seed) if jitter > 0.0 else None
-    step, times, extrapolated, more = _passes(durations, noise)
+    step, times, extrapolated, more = _passes(durations, noise, say)
     rest = 1.0 - durations.gather_share
     closing = Closing(
         optimizer=tuple(stage.optimizer for stage in durations.stages),
@@ -193,7 +208,9 @@ def step_seconds(case: Case) -> float:
     return simulate_step(case).seconds
 
 
-def _passes(durations: Durations, noise: Jitter | None) -> tuple[Step, TaskTimes, int, float]:
+def _passes(
+    durations: Durations, noise: Jitter | None, say: Callable[[str], None] | None
+) -> tuple[Step, TaskTimes, int, float]:
     """Simulate all passes: (graph, times, extrapolated micro-batches, their seconds)."""
     ranks = len(durations.stages)
 
@@ -207,6 +224,15 @@ def _passes(durations: Durations, noise: Jitter | None) -> tuple[Step, TaskTimes
     chunks = 2 if durations.zb_v else durations.chunks
     each = 3 * chunks * ranks
     maximum = max(COARSE // each, 4 * ranks)
+    passes = each * min(durations.num_microbatches, maximum)
+    if passes > MOST_PASSES:
+        raise InputError(
+            f"pp = {ranks} with {durations.num_microbatches:,} micro-batches makes {passes:,} "
+            f"passes, more than the {MOST_PASSES:,} that can be simulated",
+            hint="use fewer pipeline stages, or scalewise estimate",
+        )
+    if passes > PATIENCE and say is not None:
+        say(f"simulating {passes:,} passes of {ranks} pipeline stages ...")
     if durations.num_microbatches <= maximum:
         return *run(durations), 0, 0.0
     # The steady state of a long step repeats every `ranks` micro-batches.
@@ -289,6 +315,7 @@ def timeline(
     ranks: str = "stages",
     jitter: float = 0.0,
     seed: int = 0,
+    say: Callable[[str], None] | None = None,
 ) -> Timeline:
     """Simulate one training step.
 
@@ -302,6 +329,7 @@ def timeline(
             or "distinct" (one per kind of stage).
         jitter: Relative spread of kernel times, such as 0.02; 0 for none.
         seed: Random seed for the jitter.
+        say: Called with a sentence before a simulation that takes seconds.
 
     Returns:
         The step. One that does not fit in memory is simulated too; `notes` says so.
@@ -317,7 +345,7 @@ def timeline(
         )
     one = estimate(model, cluster, workload, strategy, stack=stack)
     many = estimate(model, cluster, workload, [strategy], stack=one.stack)
-    times = simulate_step(many.case, jitter=jitter, seed=seed)
+    times = simulate_step(many.case, jitter=jitter, seed=seed, say=say)
     return Timeline(
         estimate=one,
         simulation=times,

@@ -10,12 +10,16 @@ as SBATCH_ACCOUNT.
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from scalewise.errors import InputError, ScalewiseError
+
+_WORD = re.compile(r"""[^\s"'`\\\x00-\x1f\x7f]+""")
+"""A value of one option: sbatch splits lines at blanks and reads quotes."""
 
 
 def header(options: Mapping[str, Any], notes: Sequence[str] = ()) -> list[str]:
@@ -24,11 +28,20 @@ def header(options: Mapping[str, Any], notes: Sequence[str] = ()) -> list[str]:
     Args:
         options: Options of sbatch by their long names; True is a flag, None is left to the cluster.
         notes: Comments at the top.
+
+    Raises:
+        InputError: If a value has blanks, quotes or control characters, which would end the option.
     """
-    lines = ["#!/bin/bash", *(f"# {note}" for note in notes)]
+    lines = ["#!/bin/bash", *(f"# {' '.join(note.split())}" for note in notes)]
     for name, value in options.items():
         if value is not None:
             flag = "--" + name.replace("_", "-")
+            if not _WORD.fullmatch(str(value)):
+                raise InputError(
+                    f"{flag} {str(value)[:40]!r}: blanks, quotes and control characters are not "
+                    "supported",
+                    hint=f"{flag} NAME, as `sinfo` prints it",
+                )
             lines.append(f"#SBATCH {flag}" if value is True else f"#SBATCH {flag}={value}")
     return lines
 

@@ -31,6 +31,7 @@ from scalewise.software import Software, choose_stack
 from scalewise.step.case import Case
 from scalewise.step.compose import Step, compose
 from scalewise.step.feasibility import feasibility
+from scalewise.step.finite import check_finite, check_row
 from scalewise.step.flops import recompute_flops
 from scalewise.step.layout import lay_out
 from scalewise.step.memory import MemoryParts, stage_memory, worst_rank
@@ -260,7 +261,10 @@ class Estimates(Result):
     def __getitem__(self, row: int) -> Estimate:
         from scalewise.step.result import estimate_row
 
-        return estimate_row(self, row)
+        with np.errstate(all="ignore"):
+            found = estimate_row(self, row)
+        check_row(found)
+        return found
 
 
 @overload
@@ -316,7 +320,8 @@ def estimate(
         An `Estimate` for one strategy, `Estimates` for many.
 
     Raises:
-        InputError: If a single strategy does not fit the cluster's size or the batch.
+        InputError: If a single strategy does not fit the cluster's size or the batch, or constants
+            are so far off that a number is not finite.
     """
     single = isinstance(strategy, Strategy)
     if isinstance(strategy, Strategy):
@@ -337,25 +342,28 @@ def estimate(
         compiled=stated,
     )
     chip = load_chip(cluster.accelerator.architecture)
-    case = lay_out(model, cluster, workload, many, software.stack, chip)
-    step = compose(case)
-    terms, seconds = step_terms(case, step)
-    result = Estimates(
-        model=model,
-        cluster=cluster,
-        workload=workload,
-        strategies=many,
-        stack=software.stack,
-        others=software.others,
-        chip=chip,
-        convention=convention,
-        fit=fit,
-        defaults=() if software.reason is None else (software.default,),
-        case=case,
-        step=step,
-        terms=terms,
-        step_seconds=cast("Array", seconds),
-    )
+    # What is not finite is refused below, in a sentence.
+    with np.errstate(all="ignore"):
+        case = lay_out(model, cluster, workload, many, software.stack, chip)
+        step = compose(case)
+        terms, seconds = step_terms(case, step)
+        result = Estimates(
+            model=model,
+            cluster=cluster,
+            workload=workload,
+            strategies=many,
+            stack=software.stack,
+            others=software.others,
+            chip=chip,
+            convention=convention,
+            fit=fit,
+            defaults=() if software.reason is None else (software.default,),
+            case=case,
+            step=step,
+            terms=terms,
+            step_seconds=cast("Array", seconds),
+        )
+        check_finite(result)
     return result[0] if single else result
 
 

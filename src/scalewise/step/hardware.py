@@ -174,6 +174,20 @@ def _rates_of(
     )
 
 
+def peak_fractions(
+    cluster: Cluster, precision: str, stack: Stack, chip: Calibration
+) -> dict[str, float]:
+    """Return the sustained rate over the dense peak, for each rate that a stack has a factor of."""
+    rates, peaks = _rates_of(precision, 0, cluster, stack, chip), cluster.accelerator.peak_flops
+    peak, gemm, _, *_, forward, backward, _, _, _ = rates
+    peak16 = peaks.get("bf16", peaks.get("fp16", peak))
+    return {
+        "gemm": gemm / peak,
+        "attention_forward": forward / peak16,
+        "attention_backward": backward / peak16,
+    }
+
+
 def _index(name: str, names: tuple[str, ...]) -> float:
     """Place in `names`, or -1 for "auto"."""
     return -1.0 if name == "auto" else float(names.index(name))

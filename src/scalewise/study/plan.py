@@ -31,6 +31,9 @@ from scalewise.study.tasks import ChangesTask, CollectiveTask
 from scalewise.units import parse
 from scalewise.workload import WORK
 
+MOST_POINTS = 100_000
+"""Limit of the points of one experiment: about an hour on one core, and 200 MB."""
+
 AS_IT_IS = Variant(name="as it is")
 """The unchanged cluster."""
 
@@ -52,6 +55,7 @@ def plan(experiment: Experiment) -> list[Item]:
         InputError: If a name is unknown, naming the experiment.
     """
     try:
+        _check_points(experiment)
         if experiment.kind == "collectives":
             return list(_collectives(experiment))
         return [
@@ -61,6 +65,31 @@ def plan(experiment: Experiment) -> list[Item]:
         ]
     except InputError as error:
         raise InputError(f"experiment {experiment.id}: {error}", hint=error.hint) from error
+
+
+def _check_points(experiment: Experiment) -> None:
+    if (count := points_of(experiment)) > MOST_POINTS:
+        raise InputError(
+            f"its axes make up to {count:,} points, more than {MOST_POINTS:,}",
+            hint="take values off its axes, or make several experiments of it",
+        )
+
+
+def points_of(experiment: Experiment) -> int:
+    """Return the largest number of tasks, a product of the axes, without making any."""
+    total = 0
+    for case in cases_of(experiment).values():
+        count = len(sizes_of(case)) * len(case.clusters) * len(case.variants or (AS_IT_IS,))
+        count *= len(case.algorithms)
+        if case.kind == "collectives":
+            count *= len(case.collectives)
+        else:
+            axes = (case.tp, case.cp, case.pp, case.precisions, case.stacks)
+            for values in axes:
+                count *= max(len(values), 1)
+            count *= len(case.models) * len(case.sequences) * len(case.strategies)
+        total += count
+    return total
 
 
 def cases_of(experiment: Experiment) -> dict[str, Experiment]:

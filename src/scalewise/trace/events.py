@@ -18,6 +18,9 @@ import msgspec
 from scalewise.trace.stream import Event
 
 Role = Literal["compute", "communication", "copy"]
+MOST_COUNT = 10**15
+"""Largest count and size, a petabyte: what is larger is damage."""
+
 STEP = "ProfilerStep#"
 """Name of torch.profiler's range of one step; its number follows."""
 
@@ -149,7 +152,7 @@ def arguments(event: Event) -> dict[str, Any]:
         return {}
     try:
         text = msgspec.json.decode(event.args)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return {}
     return text if isinstance(text, dict) else {}
 
@@ -162,7 +165,7 @@ def external_id(event: Event) -> int | None:
 def step_number(name: str) -> int | None:
     """Return the number of a step from the name of its range."""
     digits = name[len(STEP) :]
-    return int(digits) if digits.isdecimal() else None
+    return _whole(digits)
 
 
 def _volume(answer: dict[str, Any]) -> int | None:
@@ -175,10 +178,11 @@ def _volume(answer: dict[str, Any]) -> int | None:
         each = dtype_bytes(kind) if isinstance(kind, str) else None
         if each is None or not isinstance(shape, list):
             return None
-        if not all(isinstance(length, int) for length in shape):
+        lengths = [_whole(length) for length in shape]
+        if None in lengths:
             return None
-        total += each * math.prod(shape)
-    return total if shapes and kinds else None
+        total += each * math.prod(length for length in lengths if length is not None)
+    return total if shapes and kinds and total <= MOST_COUNT else None
 
 
 def _text(value: object) -> str | None:
@@ -187,8 +191,9 @@ def _text(value: object) -> str | None:
 
 def _whole(value: object) -> int | None:
     """Return a count; traces have numbers or text."""
-    if isinstance(value, str) and value.isdecimal():
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,16}", value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value)
+    # NaN is in no range.
+    return int(value) if 0 <= value <= MOST_COUNT else None

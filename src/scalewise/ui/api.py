@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -24,6 +24,10 @@ from scalewise.ui.requests import OverRequest, ScaleRequest, SearchRequest, Stud
 
 QUICK, LONG = 120.0, 900.0
 """Seconds after which an answer is given up: of small questions, and of searches."""
+
+Lane = Literal["here", "quick", "long"]
+"""In a thread of the server: lookups, and what needs the runs it knows. In a worker that does
+nothing else: milliseconds. In a worker that may be busy for minutes: searches, curves, events."""
 
 Progress = Callable[[int, int], None]
 """Called with how much is done, and how much there is; may raise to stop."""
@@ -40,15 +44,15 @@ class Endpoint:
     """From the request to what is encoded; bytes are sent as they are."""
     request: type[msgspec.Struct] | None = Question
     """What may be asked; None for a GET without arguments."""
-    long: bool = False
-    """Whether it takes more than milliseconds, and belongs into a worker."""
+    lane: Lane = "quick"
+    """Where it is computed."""
     media: str = "application/json"
     """What the answer is."""
 
     @property
     def seconds(self) -> float:
         """How long it may take."""
-        return LONG if self.long else QUICK
+        return LONG if self.lane == "long" else QUICK
 
 
 def ask(path: str, body: bytes, progress: Progress | None = None) -> bytes:
@@ -180,11 +184,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         path="/api/nearest",
         words="The nearest measured runs, and a grade.",
         answer=_plain(_nearest),
+        lane="here",
     ),
     Endpoint(
         path="/api/overlay",
         words="Measured runs to draw beside a curve.",
         answer=_plain(_overlay),
+        lane="here",
     ),
     Endpoint(
         path="/api/assumptions",
@@ -201,33 +207,33 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         words="Curves over sizes, with knees, crossovers and causes.",
         answer=_scale,
         request=ScaleRequest,
-        long=True,
+        lane="long",
     ),
     Endpoint(
         path="/api/over",
         words="Curves or a map over any quantity.",
         answer=_over,
         request=OverRequest,
-        long=True,
+        lane="long",
     ),
     Endpoint(
         path="/api/search",
         words="Every strategy, ranked.",
         answer=_search,
         request=SearchRequest,
-        long=True,
+        lane="long",
     ),
     Endpoint(
         path="/api/timeline",
         words="One step, event by event.",
         answer=_plain(_timeline),
-        long=True,
+        lane="long",
     ),
     Endpoint(
         path="/api/trace",
         words="The same as a file for Perfetto.",
         answer=_plain(_trace),
-        long=True,
+        lane="long",
         media="application/gzip",
     ),
     Endpoint(
@@ -235,23 +241,28 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         words="Run one of the shipped studies.",
         answer=_study,
         request=StudyRequest,
-        long=True,
+        lane="long",
     ),
     Endpoint(
         path="/api/evidence",
         words="Predicted against measured: every shipped run, and your own apart from them.",
         answer=_evidence,
         request=None,
-        long=True,
+        lane="long",
     ),
     Endpoint(
-        path="/api/studies", words="The shipped studies.", answer=_plain(_studies), request=None
+        path="/api/studies",
+        words="The shipped studies.",
+        answer=_plain(_studies),
+        request=None,
+        lane="here",
     ),
     Endpoint(
         path="/api/catalog",
         words="Everything that can be chosen.",
         answer=_plain(_catalog),
         request=None,
+        lane="here",
     ),
 )
 
@@ -294,7 +305,7 @@ def openapi(version: str) -> dict[str, Any]:
                     else {}
                 },
             },
-            **dict.fromkeys(("400", "401", "403", "413", "415", "503"), refused),
+            **dict.fromkeys(("400", "401", "403", "408", "413", "415", "500", "503"), refused),
         }
         answer: dict[str, Any] = {"summary": each.words, "responses": responses}
         if each.request is not None:

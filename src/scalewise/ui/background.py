@@ -1,24 +1,29 @@
 """Worker processes of the web UI, and tickets that can be stopped.
 
     with Workers() as workers:
+        answer = await workers.answer(function, *arguments)       # in a process, without a thread
         ticket = workers.ticket()
-        ticket.run(function, *arguments)       # in a process; raises Stopped after ticket.stop()
+        await workers.answer(function, ticket.slot, ticket=ticket)    # Stopped after ticket.stop()
 
 A process has its own interpreter, so a search on both cores leaves the event loop free to answer
 sliders. A client that goes away stops its ticket: workers look at the flag after every piece of a
-search, some milliseconds each, and give up.
+search, some milliseconds each, and give up. A worker that is killed takes all jobs of its pool with
+it: the pool is replaced once, and its jobs are computed again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from scalewise.errors import ScalewiseError
@@ -28,8 +33,11 @@ T = TypeVar("T")
 SLOTS = 256
 """Tickets at one time: more than any page asks."""
 
-KINDNESS = 5
-"""How much workers give way to the process that answers sliders, as `nice` counts."""
+KINDNESS = 10
+"""How much searches give way to the processes that answer sliders, as `nice` counts."""
+
+ATTEMPTS = 3
+"""How often a job is computed whose worker is killed: most likely another job is to blame."""
 
 
 class Stopped(ScalewiseError):  # noqa: N818 - nothing went wrong: the client left
@@ -40,22 +48,26 @@ class Busy(ScalewiseError):  # noqa: N818 - the same
     """More is under way than can be."""
 
 
+class WorkerLostError(ScalewiseError):
+    """Workers were killed whenever they computed this."""
+
+
 # What a worker process knows of the server: flags to look at, and where to write progress.
 _flags: Any = None
 _done: Any = None
 
 
-def _start(flags: Any, done: Any, parent: int) -> None:
+def _start(flags: Any, done: Any, parent: int, kindness: int) -> None:
     """Prepare a worker: be kind, import what it will need, go when the server is gone."""
+    # Ctrl-C is for the server, which then ends its workers; until here it was blocked.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     global _flags, _done
     _flags, _done = flags, done
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if hasattr(os, "nice"):
-        os.nice(KINDNESS)
-    import signal
-
-    # Ctrl-C is for the server, which then ends its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.nice(kindness)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     from scalewise.ui import api  # noqa: F401
 
@@ -67,8 +79,22 @@ def _watch(parent: int) -> None:
     os._exit(0)
 
 
-def _call(slot: int, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-    check(slot)
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Start processes with Ctrl-C blocked, which they inherit until they ignore it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _call(slot: int | None, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+    if slot is not None:
+        check(slot)
     return function(*arguments)
 
 
@@ -108,43 +134,16 @@ class Ticket:
         for future in self.futures:
             future.cancel()
 
-    def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Compute in a process."""
-        future = self._workers.submit(_call, self.slot, function, arguments)
-        self.futures.append(future)
-        return future
-
-    def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Compute in a process, and wait.
-
-        Raises:
-            Stopped: If the ticket was stopped meanwhile.
-        """
-        return self._wait(self.submit(function, *arguments))
-
-    def _wait(self, future: Future[T]) -> T:
-        from concurrent.futures import CancelledError
-
-        try:
-            return future.result()
-        except CancelledError:
-            raise Stopped("stopped") from None
-        except BrokenProcessPool:
-            self._workers.renew()
-            raise ScalewiseError(
-                "a worker ended in the middle of this", hint="try again; it was started anew"
-            ) from None
-
 
 class Workers:
     """A small pool of processes."""
 
-    def __init__(self, count: int = 2) -> None:
+    def __init__(self, count: int = 2, *, kindness: int = KINDNESS) -> None:
         # Threads of the server must not be copied half-way: no plain fork.
         self._context = multiprocessing.get_context("spawn")
         self.flags: Any = self._context.RawArray("b", SLOTS)
         self.done: Any = self._context.RawArray("d", SLOTS)
-        self.count = count
+        self.count, self.kindness = count, kindness
         self._free = list(range(SLOTS))
         self._lock = threading.Lock()
         self._pool = self._new()
@@ -160,22 +159,71 @@ class Workers:
             self.count,
             mp_context=self._context,
             initializer=_start,
-            initargs=(self.flags, self.done, os.getpid()),
+            initargs=(self.flags, self.done, os.getpid(), self.kindness),
         )
 
-    def renew(self) -> None:
-        """Start anew after a worker ended on its own."""
+    def _renew(self, broken: ProcessPoolExecutor) -> None:
+        """Replace a pool that lost a worker; whoever notices second finds the new one."""
         with self._lock:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = self._new()
+            if self._pool is broken:
+                broken.shutdown(wait=False)
+                self._pool = self._new()
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
         """Compute in a process."""
-        try:
-            return self._pool.submit(function, *arguments)
-        except BrokenProcessPool:
-            self.renew()
-            return self._pool.submit(function, *arguments)
+        return self._submit(function, arguments)[1]
+
+    def _submit(
+        self, function: Callable[..., T], arguments: tuple[Any, ...]
+    ) -> tuple[ProcessPoolExecutor, Future[T]]:
+        """Return the pool that computes, and the future."""
+        for _ in range(ATTEMPTS):
+            pool = self._pool
+            try:
+                with _no_interrupt():
+                    return pool, pool.submit(function, *arguments)
+            except BrokenProcessPool:
+                self._renew(pool)
+            except RuntimeError:
+                # Another thread has just replaced and shut down this pool.
+                if self._pool is pool:
+                    raise
+        raise WorkerLostError("workers end as soon as they start", hint="scalewise doctor")
+
+    async def answer(
+        self, function: Callable[..., T], *arguments: Any, ticket: Ticket | None = None
+    ) -> T:
+        """Compute in a process, and again if it is killed.
+
+        Args:
+            function: At the top of a module.
+            *arguments: Its arguments.
+            ticket: With it the job can be stopped.
+
+        Raises:
+            Stopped: If the ticket was stopped meanwhile.
+            WorkerLostError: If every worker that computed this was killed.
+        """
+        for _ in range(ATTEMPTS):
+            if ticket is not None and ticket.stopped:
+                raise Stopped("stopped")
+            slot = None if ticket is None else ticket.slot
+            pool, future = self._submit(_call, (slot, function, arguments))
+            if ticket is not None:
+                ticket.futures.append(future)
+            try:
+                return await asyncio.wrap_future(future)
+            except BrokenProcessPool:
+                self._renew(pool)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if ticket is None or not ticket.stopped or (task and task.cancelling()):
+                    raise
+                raise Stopped("stopped") from None
+        raise WorkerLostError(
+            f"the worker was killed {ATTEMPTS} times while it computed this",
+            hint="ask for fewer sizes or a smaller cluster",
+        )
 
     def warm(self) -> None:
         """Start all processes now, so that the first question does not wait for them."""
@@ -190,7 +238,10 @@ class Workers:
         """
         with self._lock:
             if not self._free:
-                raise Busy("too many searches are under way", hint="try again in a moment")
+                raise Busy(
+                    f"the server is busy: {SLOTS} searches are under way",
+                    hint="ask again in a moment",
+                )
             slot = self._free.pop()
         self.flags[slot], self.done[slot] = 0, 0.0
         return Ticket(self, slot)

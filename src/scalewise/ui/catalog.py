@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from scalewise.ask.question import Field, question_fields
+from scalewise.ask.state import ON
 from scalewise.catalog import load_accelerator, load_cluster, names
 from scalewise.explore.search import SAFE_WITHIN
 from scalewise.metrics import as_dicts
@@ -52,13 +53,15 @@ def tables() -> dict[str, Any]:
     return {
         "question": {field.key: field.name for field in fields},
         "numbers": [field.key for field in fields if field.number],
+        "switches": [field.key for field in fields if field.switch],
+        "on": ON,
         "inputs": [
             {
                 "key": field.key,
                 "label": _label(field),
                 "help": field.help,
-                "default": field.default or (field.choices[0] if field.choices else ""),
-                "choices": field.choices,
+                "default": field.default or _first(field),
+                "choices": (ON,) if field.switch else field.choices,
             }
             for field in fields
             if field.name not in SENTENCE and not field.repeated
@@ -82,6 +85,11 @@ def tables() -> dict[str, Any]:
         "safe_within": SAFE_WITHIN,
         "worth_saying": WORTH_SAYING,
     }
+
+
+def _first(field: Field) -> str:
+    """What holds where nothing is said and the field has no word for it."""
+    return "no" if field.switch else field.choices[0] if field.choices else ""
 
 
 def _label(field: Field) -> str:

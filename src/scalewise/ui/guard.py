@@ -75,6 +75,7 @@ class Guard:
         if problem is not None:
             status, text = problem
             response = json_response({"error": text, "hint": None, "field": None}, status)
+            refusing(response)
             await response(scope, receive, safely)
             return
         await self.app(scope, receive, safely)
@@ -113,6 +114,12 @@ def json_response(data: Any, status: int = 200, *, media: str = "application/jso
 
     body = data if isinstance(data, bytes) else msgspec.json.encode(data)
     return Response(body, status, {"cache-control": "no-store"}, media)
+
+
+def refusing(response: Response) -> Response:
+    """Close the connection behind an answer: who may not ask does not stay."""
+    response.headers["connection"] = "close"
+    return response
 
 
 def local_hosts(port: int) -> tuple[str, ...]:

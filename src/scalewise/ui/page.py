@@ -105,6 +105,16 @@ def locked() -> str:
     )
 
 
+def forward(address: str) -> str:
+    """A page that opens another address at once."""
+    where = escape(address, quote=True)
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>scalewise</title>"
+        f'<meta http-equiv="refresh" content="0; url={where}"></head>'
+        f'<body><a href="{where}">Open scalewise</a></body></html>'
+    )
+
+
 @lru_cache(maxsize=1)
 def _plotly() -> bytes:
     """Plotly's script."""

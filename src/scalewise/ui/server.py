@@ -6,7 +6,9 @@
 What is guarded against: other users and web pages that find the port (a random token, without which
 everything under /api/ is 401), names that are made to point here (the Host header is checked),
 other sites' scripts (Origin is checked, cookies are same-site), requests that are too large or take
-too long (refused, or given up), and injected script (a content security policy).
+too long (refused, or given up), connections that ask nothing (`connections`), and injected script
+(a content security policy). Questions of milliseconds have processes of their own and never wait
+behind searches.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from scalewise._version import __version__
 from scalewise.errors import InputError, ScalewiseError, require
 from scalewise.ui import api, nearest, page
 from scalewise.ui.background import Busy, Cache, Stopped, Ticket, Workers, check
-from scalewise.ui.guard import MAX_BODY, Guard, json_response, local_hosts
+from scalewise.ui.connections import limited
+from scalewise.ui.guard import MAX_BODY, Guard, json_response, local_hosts, refusing
 from scalewise.ui.own import Own
 from scalewise.ui.requests import decode
 
@@ -39,8 +42,16 @@ if TYPE_CHECKING:
     from scalewise.evidence.runs import Run
 
 HEADER, COOKIE = "x-scalewise-token", "scalewise_token"
-LOOK = 0.05
-"""Seconds between looks whether the client is still there."""
+LOOK = 0.1
+"""Seconds between two lines of progress."""
+BODY_SECONDS = 10.0
+"""Seconds in which the body of a request has to arrive."""
+THREADS = 4
+"""Of lookups, which wait for no process."""
+
+
+class SlowError(ScalewiseError):
+    """A request did not arrive in time."""
 
 
 def create(
@@ -58,7 +69,7 @@ def create(
             something that guards by itself.
         hosts: Values of the Host header that are answered.
         exposed: Whether addresses of digits are answered as well.
-        workers: Processes for long questions.
+        workers: Processes for long questions, and as many for quick ones.
         own: Measured runs of the user, shown beside the published ones.
 
     Raises:
@@ -109,8 +120,13 @@ class Service:
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Start the workers with the server, and end them with it."""
         del app
-        with Workers(self.count) as workers, ThreadPoolExecutor(16) as threads:
-            self.workers, self.threads = workers, threads
+        with (
+            Workers(self.count) as workers,
+            Workers(self.count, kindness=0) as quick,
+            ThreadPoolExecutor(THREADS) as threads,
+        ):
+            self.workers, self.quick, self.threads = workers, quick, threads
+            quick.warm()
             workers.warm()
             # Where the measured runs lie is needed by every first page.
             workers.submit(nearest.places).add_done_callback(_indexed)
@@ -133,17 +149,22 @@ class Service:
         given = request.query_params.get("token")
         if self.token is not None and given is not None:
             if not hmac.compare_digest(given.encode(), self.token.encode()):
-                return HTMLResponse(page.locked(), 401)
+                return refusing(HTMLResponse(page.locked(), 401))
             # The token leaves the address, so that a copied address does not give it away.
             left = request.url.remove_query_params("token")
-            query = f"?{left.query}" if left.query else ""
-            response = RedirectResponse(f"/{query}", 303)
+            target = f"/?{left.query}" if left.query else "/"
+            # A browser that comes from a file is of another site and would leave the cookie out
+            # of a redirect, but not of what a page of this server asks for.
+            foreign = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+            response: Response = RedirectResponse(target, 303)
+            if foreign:
+                response = HTMLResponse(page.forward(target), headers={"cache-control": "no-store"})
             response.set_cookie(
                 cookie_name(request), self.token, httponly=True, samesite="strict", path="/"
             )
             return response
         if not self.knows(request):
-            return HTMLResponse(page.locked(), 401)
+            return refusing(HTMLResponse(page.locked(), 401))
         html = await self._in_thread(page.render, request.url.query)
         return HTMLResponse(html, headers={"cache-control": "no-store"})
 
@@ -182,71 +203,62 @@ class Service:
         kept = self.cache.get(key)
         if kept is not None:
             return json_response(kept, media=each.media)
-        ticket = self.workers.ticket()
-        future = self.threads.submit(self._compute, each, asked, body, ticket)
+        ticket = self.workers.ticket() if each.lane == "long" else None
+        job = asyncio.create_task(self._compute(each, asked, body, ticket))
         # However it ends, and whether or not somebody still waits.
-        future.add_done_callback(lambda _: self.workers.close_ticket(ticket))
-        if "application/x-ndjson" in request.headers.get("accept", ""):
-            return self._stream(each, future, ticket, key)
-        answer = await self._wait(each, future, ticket, key, request)
+        job.add_done_callback(functools.partial(self._ended, ticket))
+        if ticket is not None and "application/x-ndjson" in request.headers.get("accept", ""):
+            return self._stream(each, job, ticket, key)
+        answer = await _wait(each, job, ticket, request)
+        self.cache.put(key, answer)
         return json_response(answer, media=each.media)
 
-    def _compute(self, each: api.Endpoint, asked: Any, body: bytes, ticket: Ticket) -> bytes:
-        """Ask: here what takes milliseconds, in a worker what takes longer."""
-        if ticket.stopped:
-            raise Stopped("stopped")
-        if each.long:
-            answer = ticket.run(_ask, each.path, body, ticket.slot)
-        else:
-            answer = api.ask(each.path, body)
-        return self.own.added(each.path, asked, answer)
-
-    async def _wait(
-        self, each: api.Endpoint, future: Any, ticket: Ticket, key: Any, request: Request
+    async def _compute(
+        self, each: api.Endpoint, asked: Any, body: bytes, ticket: Ticket | None
     ) -> bytes:
-        """Wait for an answer as long as the client does."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + each.seconds
-        waiting = _watched(future)
-        try:
-            while True:
-                done, _ = await asyncio.wait([waiting], timeout=LOOK)
-                if done:
-                    answer: bytes = waiting.result()
-                    self.cache.put(key, answer)
-                    return answer
-                if await request.is_disconnected():
-                    raise Stopped("the client left")
-                if loop.time() > end:
-                    raise Busy(
-                        f"no answer within {each.seconds:g} s", hint="ask for fewer sizes at once"
-                    )
-        finally:
-            _give_up(future, ticket)
+        """Ask, in the lane of the question."""
+        if ticket is not None:
+            answer = await self.workers.answer(_ask, each.path, body, ticket.slot, ticket=ticket)
+        elif each.lane == "quick":
+            answer = await self.quick.answer(api.ask, each.path, body)
+        else:
+            answer = await self._in_thread(api.ask, each.path, body)
+        if not self.own.runs:
+            return answer
+        added: bytes = await self._in_thread(self.own.added, each.path, asked, answer)
+        return added
 
-    def _stream(self, each: api.Endpoint, future: Any, ticket: Ticket, key: Any) -> Response:
+    def _ended(self, ticket: Ticket | None, job: asyncio.Task[bytes]) -> None:
+        """Give a ticket back; a failure that nobody waits for is heard here."""
+        if ticket is not None:
+            self.workers.close_ticket(ticket)
+        if not job.cancelled():
+            job.exception()
+
+    def _stream(
+        self, each: api.Endpoint, job: asyncio.Task[bytes], ticket: Ticket, key: Any
+    ) -> Response:
         """Answer in lines: progress, then the answer or an error."""
         from starlette.responses import StreamingResponse
 
         async def lines() -> AsyncIterator[bytes]:
             loop = asyncio.get_running_loop()
             end = loop.time() + each.seconds
-            waiting = _watched(future)
             try:
                 while True:
-                    done, _ = await asyncio.wait([waiting], timeout=2 * LOOK)
+                    done, _ = await asyncio.wait([job], timeout=LOOK)
                     if done:
                         break
                     yield msgspec.json.encode({"progress": ticket.progress}) + b"\n"
                     if loop.time() > end:
-                        raise Busy(f"no answer within {each.seconds:g} s")
-                answer: bytes = waiting.result()
+                        raise _late(each)
+                answer = job.result()
                 self.cache.put(key, answer)
                 yield b'{"result":' + answer + b"}\n"
             except ScalewiseError as error:
                 yield msgspec.json.encode({"refused": api.refusal(error)}) + b"\n"
             finally:
-                _give_up(future, ticket)
+                _give_up(job, ticket)
 
         return StreamingResponse(
             lines(), media_type="application/x-ndjson", headers={"cache-control": "no-store"}
@@ -266,11 +278,38 @@ def _indexed(future: Any) -> None:
         nearest.share(future.result())
 
 
-def _give_up(future: Any, ticket: Ticket) -> None:
+async def _wait(
+    each: api.Endpoint, job: asyncio.Task[bytes], ticket: Ticket | None, request: Request
+) -> bytes:
+    """Wait for an answer as long as the client does."""
+    gone = asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait([job, gone], timeout=each.seconds, return_when=asyncio.FIRST_COMPLETED)
+        if job.done():
+            return job.result()
+        raise Stopped("the client left") if gone.done() else _late(each)
+    finally:
+        gone.cancel()
+        _give_up(job, ticket)
+
+
+async def _gone(request: Request) -> None:
+    """Return once the client has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _late(each: api.Endpoint) -> Busy:
+    hint = "ask for fewer sizes at once" if each.lane == "long" else "ask again in a moment"
+    return Busy(f"the server is busy: no answer within {each.seconds:g} s", hint=hint)
+
+
+def _give_up(job: asyncio.Task[bytes], ticket: Ticket | None) -> None:
     """Stop what still runs, if anything does."""
-    if not future.done():
-        ticket.stop()
-        future.cancel()
+    if not job.done():
+        if ticket is not None:
+            ticket.stop()
+        job.cancel()
 
 
 def _prepare() -> None:
@@ -289,13 +328,6 @@ def _prepare() -> None:
     asked = [each.request for each in api.ENDPOINTS if each.request is not None]
     for type_ in (Model, Cluster, Accelerator, Fabric, Stack, Calibration, Strategy, Study, *asked):
         msgspec.json.Decoder(type_)
-
-
-def _watched(future: Any) -> asyncio.Future[bytes]:
-    """A future to wait for, whose failure nobody has to hear about once the client left."""
-    waiting: asyncio.Future[bytes] = asyncio.wrap_future(future)
-    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return waiting
 
 
 def _warm() -> None:
@@ -317,33 +349,43 @@ def cookie_name(request: Request) -> str:
 
 
 async def _body(request: Request) -> bytes:
-    """Read a request, up to what it may have.
+    """Read a request, up to what it may have and as long as it may take.
 
     Raises:
         InputError: If it is larger.
+        SlowError: If it takes longer.
     """
     body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MAX_BODY:
-            raise InputError(f"a request may have {MAX_BODY:,} bytes")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > MAX_BODY:
+                    raise InputError(f"a request may have {MAX_BODY:,} bytes")
+    except TimeoutError:
+        raise SlowError(
+            f"the request did not arrive within {BODY_SECONDS:g} s", hint="send it again"
+        ) from None
     return body
 
 
 def _locked() -> Response:
-    return json_response(
-        api.Refusal(
-            error="the token is missing or wrong",
-            hint="open the address that `scalewise ui` printed",
-        ),
-        401,
+    return refusing(
+        json_response(
+            api.Refusal(
+                error="the token is missing or wrong",
+                hint="open the address that `scalewise ui` printed",
+            ),
+            401,
+        )
     )
 
 
 def _refused(error: ScalewiseError) -> Response:
-    status = 400 if isinstance(error, InputError) or error.exit_code == 1 else 500
-    if isinstance(error, Busy):
-        status = 503
+    # What the client asked is wrong: 400. Anything else is the fault of the server.
+    status = 400 if isinstance(error, InputError) else 503 if isinstance(error, Busy) else 500
+    if isinstance(error, SlowError):
+        status = 408
     return json_response(api.refusal(error), status)
 
 
@@ -394,7 +436,7 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/?token={token}" + (f"&{query}" if query else "")
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_keep_alive=30, limit_concurrency=512,
+        app, log_level="warning", access_log=False, timeout_keep_alive=30, http=limited(),
         server_header=False, date_header=False,
     )  # fmt: skip
     server = _announcing(uvicorn, config, lambda: ready(address) if ready else None)

@@ -1,6 +1,6 @@
 // The state of the web UI, all of it in the address: question, view, pinned configurations.
 
-import { FIELDS, FIRST, NUMBERS } from "./tables.js";
+import { FIELDS, FIRST, NUMBERS, ON, SWITCHES } from "./tables.js";
 
 const VIEWS = {
   kind: "strong",
@@ -54,8 +54,10 @@ export function query({ view = state.view, pins = true, views = true } = {}) {
 }
 
 // The API takes words, and plain numbers as numbers; it refuses any other word for them.
-const valueOf = (key, text) =>
-  NUMBERS.has(key) && Number.isFinite(Number(text)) ? Number(text) : text;
+const valueOf = (key, text) => {
+  if (SWITCHES.has(key)) return text === ON;
+  return NUMBERS.has(key) && Number.isFinite(Number(text)) ? Number(text) : text;
+};
 
 export function question(extra = {}) {
   const asked = {};

@@ -9,6 +9,10 @@ export const FIELDS = tables.question;
 // Keys of the fields that are plain numbers.
 export const NUMBERS = new Set(tables.numbers);
 
+// Keys of the fields that are on or off, and the word for on.
+export const SWITCHES = new Set(tables.switches);
+export const ON = tables.on;
+
 // Fields of a question that are not in its sentence: key, label, help, default, choices.
 export const INPUTS = tables.inputs;
 
