@@ -180,8 +180,9 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "tdp_watts", "gemm_prior", "boost_hz",
         ):  # fmt: skip
             _check(where, field, getattr(self, field), above=0)
-<<<<<<< HEAD
-        _check(where, "compute_units", self.compute_units, minimum=1, whole=True)
+        _check(
+            where, "compute_units", self.compute_units, minimum=1, maximum=MOST_UNITS, whole=True
+        )
         for field in (
             "idle_watts",
             "usd_per_hour",
@@ -189,12 +190,6 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "usd_per_hour_high",
             "purchase_usd",
         ):
-=======
-        _check(
-            where, "compute_units", self.compute_units, minimum=1, maximum=MOST_UNITS, whole=True
-        )
-        for field in ("idle_watts", "usd_per_hour", "usd_per_hour_low", "usd_per_hour_high"):
->>>>>>> 8bc6da4 (Refuse results and inputs that no machine can have, in one sentence)
             _check(where, field, getattr(self, field), minimum=0)
         if self.tdp_watts and self.idle_watts and self.idle_watts >= self.tdp_watts:
             message = (

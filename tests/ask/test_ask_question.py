@@ -22,14 +22,9 @@ def test_the_flags_of_a_question_are_pinned():
     assert [field.flag for field in question_fields().values()] == [
         "MODEL", "--on", "--gpus", "--node", "--network", "--strategy", "--seq", "--batch",
         "--precision", "--imbalance", "--capacity", "--optimizer", "--weights", "--tuning",
-<<<<<<< HEAD
         "--loss", "--lengths", "--batching", "--stack", "--tokens", "--goodput",
         "--critical-batch", "--price", "--pue", "--power-cap", "--algorithm", "--protocol",
-        "--set", "--fit", "--by",
-=======
-        "--loss", "--lengths", "--batching", "--stack", "--tokens", "--price", "--pue",
-        "--power-cap", "--algorithm", "--protocol", "--set", "--force", "--fit", "--by",
->>>>>>> 8bc6da4 (Refuse results and inputs that no machine can have, in one sentence)
+        "--set", "--force", "--fit", "--by",
     ]  # fmt: skip
 
 

@@ -182,13 +182,10 @@ class Field:
     choices: tuple[str, ...]
     """Words it may be; empty for any."""
     repeated: bool
-<<<<<<< HEAD
     aside: str = ""
     """The one command with this flag; empty for a part of every question."""
-=======
-    switch: bool
+    switch: bool = False
     """Whether it is a flag without a value."""
->>>>>>> 8bc6da4 (Refuse results and inputs that no machine can have, in one sentence)
 
 
 @cache
@@ -223,11 +220,8 @@ def _field(name: str, hint: Any, doc: str) -> Field:
         number=str not in _types(hint) and float in _types(hint),
         choices=choices,
         repeated=name == "sets",
-<<<<<<< HEAD
         aside=extra.get("aside", ""),
-=======
         switch=bool in _types(hint),
->>>>>>> 8bc6da4 (Refuse results and inputs that no machine can have, in one sentence)
     )
 
 

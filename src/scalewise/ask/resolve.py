@@ -39,11 +39,8 @@ from scalewise.precision import RECIPES
 from scalewise.software import Software, choose_stack
 from scalewise.stack import Stack
 from scalewise.step.estimate import CHOSEN_FIT, STATED_FIT, estimate
-<<<<<<< HEAD
-from scalewise.step.statistical_efficiency import critical_batches
-=======
 from scalewise.step.finite import NotFiniteError
->>>>>>> 8bc6da4 (Refuse results and inputs that no machine can have, in one sentence)
+from scalewise.step.statistical_efficiency import critical_batches
 from scalewise.strategy import Strategy
 from scalewise.units import parse
 from scalewise.workload import WORK, Workload

@@ -29,13 +29,8 @@ def _given(question: Question, aside: str = "") -> dict[str, Any]:
     """The fields that say something, in order; with those of one command if it is named."""
     return {
         name: getattr(question, name)
-<<<<<<< HEAD
         for name in question_fields(aside)
-        if getattr(question, name) not in (None, ())
-=======
-        for name in Question.__struct_fields__
         if getattr(question, name) not in (None, (), False)
->>>>>>> 8bc6da4 (Refuse results and inputs that no machine can have, in one sentence)
         and not (name == "by" and question.by == Question().by)
     }
 
