@@ -14,13 +14,13 @@ import msgspec
 
 from scalewise.errors import InputError
 
-MOST_LAYERS = 10_000
+MAX_LAYERS = 10_000
 """Limit of layers: the deepest published models have 126 (Llama 3.1 405B) to 1,000 (DeepNet)."""
 
-MOST_WIDTH = 1 << 24
+MAX_WIDTH = 1 << 24
 """Limit of the widths and counts of one layer."""
 
-MOST_ROWS = 1 << 30
+MAX_ROWS = 1 << 30
 """Limit of the rows of an embedding, and of a position."""
 
 
@@ -53,8 +53,8 @@ class Moe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         check_positive(self, "moe", "experts", "experts_per_token", "ffn")
         check_not_negative(self, "moe", "shared_experts", "shared_ffn", "layers")
         widths = ("experts", "experts_per_token", "ffn", "shared_experts", "shared_ffn")
-        check_at_most(self, "moe", MOST_WIDTH, *widths)
-        check_at_most(self, "moe", MOST_LAYERS, "layers")
+        check_at_most(self, "moe", MAX_WIDTH, *widths)
+        check_at_most(self, "moe", MAX_LAYERS, "layers")
         if self.experts_per_token > self.experts:
             message = (
                 f"moe.experts_per_token = {self.experts_per_token} is more than "
@@ -85,7 +85,7 @@ class Mla(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         check_positive(self, "mla", "kv_rank", "nope_dim", "rope_dim", "value_dim")
         check_not_negative(self, "mla", "query_rank")
         check_at_most(
-            self, "mla", MOST_WIDTH, "query_rank", "kv_rank", "nope_dim", "rope_dim", "value_dim"
+            self, "mla", MAX_WIDTH, "query_rank", "kv_rank", "nope_dim", "rope_dim", "value_dim"
         )
 
 

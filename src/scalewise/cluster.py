@@ -83,7 +83,7 @@ IDLE_SHARE = 0.14
 # aiinframap.com).
 PUE = 1.15
 
-MOST_UNITS = 1_000_000
+MAX_UNITS = 1_000_000
 """Limit of compute units of one accelerator; WSE-3, the largest chip, has 900,000 cores."""
 
 _S = TypeVar("_S", bound=msgspec.Struct)
@@ -180,9 +180,7 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "tdp_watts", "gemm_prior", "boost_hz",
         ):  # fmt: skip
             _check(where, field, getattr(self, field), above=0)
-        _check(
-            where, "compute_units", self.compute_units, minimum=1, maximum=MOST_UNITS, whole=True
-        )
+        _check(where, "compute_units", self.compute_units, minimum=1, maximum=MAX_UNITS, whole=True)
         for field in (
             "idle_watts",
             "usd_per_hour",

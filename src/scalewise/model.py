@@ -17,9 +17,9 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from scalewise.blocks import (
-    MOST_LAYERS,
-    MOST_ROWS,
-    MOST_WIDTH,
+    MAX_LAYERS,
+    MAX_ROWS,
+    MAX_WIDTH,
     Mla,
     Moe,
     check_at_most,
@@ -125,9 +125,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         """Set implied sizes, then check that the shape is possible."""
         check_positive(self, "", "layers", "hidden", "heads", "vocab")
-        check_at_most(self, "", MOST_LAYERS, "layers", "mtp_layers")
-        check_at_most(self, "", MOST_WIDTH, "hidden", "heads", "kv_heads", "head_dim", "ffn")
-        check_at_most(self, "", MOST_ROWS, "vocab", "max_positions", "window")
+        check_at_most(self, "", MAX_LAYERS, "layers", "mtp_layers")
+        check_at_most(self, "", MAX_WIDTH, "hidden", "heads", "kv_heads", "head_dim", "ffn")
+        check_at_most(self, "", MAX_ROWS, "vocab", "max_positions", "window")
         if not self.kv_heads:
             msgspec.structs.force_setattr(self, "kv_heads", self.heads)
         if not self.head_dim:

@@ -17,28 +17,28 @@ from typing import Any, NamedTuple
 
 from scalewise.errors import InputError
 
-MOST_TOML = 4 << 20
+MAX_TOML = 4 << 20
 """Limit of a TOML file, bytes; the largest shipped one has 20 kB, and its parser is slow."""
 
-MOST_JSON = 64 << 20
+MAX_JSON = 64 << 20
 """Limit of a JSON file, bytes."""
 
-MOST_TABLE = 256 << 20
+MAX_TABLE = 256 << 20
 """Limit of a CSV table or a log, bytes."""
 
-MOST_BYTES = 4 << 30
+MAX_BYTES = 4 << 30
 """Limit of any file that is read as a whole, bytes."""
 
-MOST_DEPTH = 64
+MAX_DEPTH = 64
 """Limit of tables inside tables."""
 
-MOST_DIGITS = 300
+MAX_DIGITS = 300
 """Limit of the digits of a whole number: larger ones are no float."""
 
 # tomllib takes the square of the parts of a dotted key: a.a.a... of 100 kB takes minutes.
 _LONG_KEY = re.compile(
     r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"""
-    f"{{{MOST_DEPTH}}}"
+    f"{{{MAX_DEPTH}}}"
 )
 _SHORT_TEXT = 8192
 
@@ -94,7 +94,7 @@ def open_regular(path: str | Path, *, what: str = "file", hint: str | None = Non
 
 
 def read_bytes(
-    path: str | Path, *, what: str = "file", most: int = MOST_BYTES, hint: str | None = None
+    path: str | Path, *, what: str = "file", most: int = MAX_BYTES, hint: str | None = None
 ) -> bytes:
     """Return the content of a regular file.
 
@@ -124,7 +124,7 @@ def read_bytes(
 
 
 def read_text(
-    path: str | Path, *, what: str = "file", most: int = MOST_TABLE, hint: str | None = None
+    path: str | Path, *, what: str = "file", most: int = MAX_TABLE, hint: str | None = None
 ) -> str:
     """Return the text of a file in UTF-8, without a byte order mark; see `read_bytes`.
 
@@ -142,7 +142,7 @@ def read_text(
 
 
 def read_toml(
-    path: str | Path, *, what: str = "file", most: int = MOST_TOML, hint: str | None = None
+    path: str | Path, *, what: str = "file", most: int = MAX_TOML, hint: str | None = None
 ) -> dict[str, Any]:
     """Return the content of a TOML file; see `read_bytes` and `parse_toml`.
 
@@ -153,7 +153,7 @@ def read_toml(
 
 
 def read_json(
-    path: str | Path, *, what: str = "file", most: int = MOST_JSON, hint: str | None = None
+    path: str | Path, *, what: str = "file", most: int = MAX_JSON, hint: str | None = None
 ) -> Any:
     """Return the content of a JSON file; see `read_bytes` and `parse_json`.
 
@@ -164,7 +164,7 @@ def read_json(
 
 
 def read_csv(
-    path: str | Path, *, what: str = "table", most: int = MOST_TABLE, hint: str | None = None
+    path: str | Path, *, what: str = "table", most: int = MAX_TABLE, hint: str | None = None
 ) -> CsvTable:
     """Return the columns and rows of a CSV file with a header; see `read_bytes`.
 
@@ -252,9 +252,9 @@ def check_limits(value: Any, where: str, *, hint: str | None = None) -> None:
     Raises:
         InputError: Naming the limit.
     """
-    largest = 10**MOST_DIGITS
+    largest = 10**MAX_DIGITS
     level: list[Any] = [value]
-    for _ in range(MOST_DEPTH):
+    for _ in range(MAX_DEPTH):
         inner: list[Any] = []
         for each in level:
             if isinstance(each, dict):
@@ -276,12 +276,12 @@ def _beyond(error: Exception, where: str, hint: str | None) -> InputError:
 
 def _depth(where: str, hint: str | None) -> InputError:
     return InputError(
-        f"{where}: more than {MOST_DEPTH} tables or lists inside each other", hint=hint
+        f"{where}: more than {MAX_DEPTH} tables or lists inside each other", hint=hint
     )
 
 
 def _digits(where: str, hint: str | None) -> InputError:
-    return InputError(f"{where}: a whole number has more than {MOST_DIGITS} digits", hint=hint)
+    return InputError(f"{where}: a whole number has more than {MAX_DIGITS} digits", hint=hint)
 
 
 def _unreadable(path: Path, what: str, error: Exception, hint: str | None) -> InputError:

@@ -39,7 +39,7 @@ from scalewise.errors import InputError, did_you_mean
 from scalewise.explore.plan import Row, row_of
 from scalewise.explore.queue import Job, Queue, calendar
 from scalewise.explore.sizes import MAX_GPUS
-from scalewise.reading import MOST_TOML, parse_toml, read_text, user_path
+from scalewise.reading import MAX_TOML, parse_toml, read_text, user_path
 from scalewise.units import parse_count
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 OTHER_SIZES = (0.5, 2.0)
 """Sizes of the cluster that are compared, over the asked one."""
 
-MOST_RUNS = 200
+MAX_RUNS = 200
 """Runs of one queue."""
 
 _OF_RUN = ("name", "plan", "after", "earliest")
@@ -66,7 +66,7 @@ def read_queue(path: str | Path, stated: Mapping[str, Any], *, today: date | Non
     Raises:
         InputError: If the file or a run in it is wrong.
     """
-    text = read_text(path, what="queue", most=MOST_TOML)
+    text = read_text(path, what="queue", most=MAX_TOML)
     return queueing(text, user_path(path).parent, stated, today=today)
 
 
@@ -76,9 +76,9 @@ def queueing(
     """Return the queue of a text; arguments as of `read_queue`, plans relative to a folder."""
     table = parse_toml(text, "the queue")
     runs = table.pop("run", [])
-    if not isinstance(runs, list) or not 1 <= len(runs) <= MOST_RUNS:
+    if not isinstance(runs, list) or not 1 <= len(runs) <= MAX_RUNS:
         raise InputError(
-            f"the queue has no [[run]], or more than {MOST_RUNS}",
+            f"the queue has no [[run]], or more than {MAX_RUNS}",
             hint='[[run]] with name = "a" and model, tokens, gpus or plan = "a.toml"',
         )
     start = _date(table.pop("start", today or date.today()), "start")

@@ -19,7 +19,7 @@ import msgspec
 
 from scalewise.ask.question import Question, question_fields, question_from
 from scalewise.errors import InputError, did_you_mean
-from scalewise.reading import MOST_TOML, parse_toml, read_text
+from scalewise.reading import MAX_TOML, parse_toml, read_text
 
 ON = "yes"
 """Word of an address for a field that is on."""
@@ -108,7 +108,7 @@ def read_plan(path: str | Path) -> Question:
     Raises:
         InputError: If there is no such file, or it is no plan.
     """
-    return from_toml(read_text(path, what="plan", most=MOST_TOML))
+    return from_toml(read_text(path, what="plan", most=MAX_TOML))
 
 
 def command(question: Question) -> str:

@@ -67,7 +67,7 @@ LEAST = 0.5, 0.75
 """Least factors between and within sources on the effects that the likelihood found: releases of
 one vendor's recipes resemble each other more than teams do, and teams do differ."""
 
-MOST_BORROWED = 2.0
+MAX_BORROWED = 2.0
 """Most that effects within a source grow where constants are those of the family."""
 
 WITHIN = (
@@ -344,7 +344,7 @@ def _stretched(rows: Sequence[ResidualRow], effects: Effects) -> Effects:
     known = [pair for pair in sweep_pairs(rows) if pair[0].basis.knowledge == "runs"]
     effects = _times(effects, WITHIN, max(_excess(known, effects), LEAST[1]))
     lent = [pair for pair in sweep_pairs(rows) if pair[0].basis.knowledge != "runs"]
-    borrowed = min(max(_excess(lent, effects), 1.0), MOST_BORROWED)
+    borrowed = min(max(_excess(lent, effects), 1.0), MAX_BORROWED)
     effects = msgspec.structs.replace(effects, borrowed=float(f"{borrowed:.2g}"))
     kept = thinned(rows)
     off_levels = np.array([abs(row.residual) for row in kept])

@@ -34,7 +34,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?:\[[@*]\])?(?::?-([^}]*))?\}|\$(\w+)")
 _QUOTED_ARRAY = re.compile(r'"(\$\{\w+\[@\]\})"')
 _COMMENT = re.compile(r"(?:^|\s)#.*$")
 _PROGRAMS = re.compile(r"(?:^|[\s/])(?:torchrun|srun|python3?|mpirun|deepspeed|accelerate)\s")
-MOST_ROUNDS = 16
+MAX_ROUNDS = 16
 """Variables inside variables."""
 
 _NO_WORDS = ("&", "&&", "|", "$@", "$*")
@@ -104,7 +104,7 @@ def _expand(text: str, variables: dict[str, str]) -> str:
 
     # "${ARGS[@]}" is the words of the array, each as it is.
     text = _QUOTED_ARRAY.sub(r"\1", text)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         before = text
         text = _PRODUCT.sub(_product, _VARIABLE.sub(of, text))
         if text == before or len(text) > 10**6:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scalewise.errors import InputError
-from scalewise.reading import MOST_DEPTH, check_limits
+from scalewise.reading import MAX_DEPTH, check_limits
 
 _PLAIN = re.compile(r"[A-Za-z_/.][\w/.+\-]*")
 _WORDS: dict[str, Any] = {
@@ -81,8 +81,8 @@ def _block(
     lines: list[tuple[int, str, int]], place: int, where: str, depth: int
 ) -> tuple[Any, int]:
     """Read the map or list that starts at a line; return it and the line behind."""
-    if depth > MOST_DEPTH:
-        raise InputError(f"{where}: more than {MOST_DEPTH} tables or lists inside each other")
+    if depth > MAX_DEPTH:
+        raise InputError(f"{where}: more than {MAX_DEPTH} tables or lists inside each other")
     if place >= len(lines):
         return None, place
     indent = lines[place][0]

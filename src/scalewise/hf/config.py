@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from scalewise.blocks import MOST_LAYERS
+from scalewise.blocks import MAX_LAYERS
 from scalewise.errors import InputError
 
 Fields: TypeAlias = dict[str, Any]
@@ -84,8 +84,8 @@ class Config:
     def layers(self, *keys: str) -> int:
         """Return the number of layers: families loop over them, so it is bounded here."""
         count = self.integer(*keys)
-        if count > MOST_LAYERS:
-            message = f"{keys[0]} in the config is more than {MOST_LAYERS:,}"
+        if count > MAX_LAYERS:
+            message = f"{keys[0]} in the config is more than {MAX_LAYERS:,}"
             raise InputError(message)
         return count
 
@@ -107,8 +107,8 @@ class Config:
         if not isinstance(value, list):
             message = f"{key} = {value!r} in the config must be a list"
             raise InputError(message)
-        if len(value) > MOST_LAYERS:
-            message = f"{key} in the config has {len(value):,} items, more than {MOST_LAYERS:,}"
+        if len(value) > MAX_LAYERS:
+            message = f"{key} in the config has {len(value):,} items, more than {MAX_LAYERS:,}"
             raise InputError(message)
         return value
 

@@ -21,7 +21,7 @@ BLOCK = 4 << 20
 LONGEST_LINE = 64 << 20
 """Bytes of a line beyond which a file is no log."""
 
-MOST_BYTES = 64 << 30
+MAX_BYTES = 64 << 30
 """Bytes of a log beyond which it is not read, unpacked."""
 
 _BOM, _GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
@@ -40,9 +40,9 @@ def line_blocks(path: str | Path) -> Iterator[tuple[int, bytes]]:
             _check_text(piece, path)
             piece = piece.removeprefix(_BOM)
         total += len(piece)
-        if total > MOST_BYTES:
+        if total > MAX_BYTES:
             raise InputError(
-                f"log {path} has more than {MOST_BYTES >> 30} GiB", hint="cut out the part to read"
+                f"log {path} has more than {MAX_BYTES >> 30} GiB", hint="cut out the part to read"
             )
         text = rest + piece
         end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1

@@ -53,7 +53,7 @@ Megatron-DeepSpeed, and leaves out what is between steps."""
 FRAMEWORKS = (*dict.fromkeys(each.framework for each in LINES), "transformers", "accelerate")
 """Frameworks whose logs are read."""
 
-MOST_HEAD = 4 << 20
+MAX_HEAD = 4 << 20
 """Bytes before the first step that are kept for configurations."""
 
 SETTLED = 64 << 20
@@ -152,8 +152,8 @@ def _scan(path: str | Path) -> _Scan:
             _find_bars(scan, block, first)
         if not scan.first:
             end = min((span[0] for span in spans), default=len(block))
-            if sum(map(len, scan.head)) < MOST_HEAD:
-                scan.head.append(block[:end][:MOST_HEAD])
+            if sum(map(len, scan.head)) < MAX_HEAD:
+                scan.head.append(block[:end][:MAX_HEAD])
             scan.first = bool(spans)
         if spans:
             events = _find_events(block, spans, events)

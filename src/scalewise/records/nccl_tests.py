@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import InputError
-from scalewise.reading import MOST_TABLE, read_bytes, user_path
+from scalewise.reading import MAX_TABLE, read_bytes, user_path
 from scalewise.records.environment import accelerator_of
 from scalewise.records.rows import bus_factor
 
@@ -75,7 +75,7 @@ def read_nccl_tests(path: str | Path) -> list[dict[str, Any]]:
             needs.
     """
     file = user_path(path)
-    text = read_bytes(file, what="log", most=MOST_TABLE).decode(errors="replace")
+    text = read_bytes(file, what="log", most=MAX_TABLE).decode(errors="replace")
     rows: list[dict[str, Any]] = []
     log = _Log()
     skipped: set[str] = set()

@@ -16,7 +16,7 @@ from scalewise.units import format_dollars, grouped, short_dollars
 if TYPE_CHECKING:
     from rich.console import Console
 
-MOST_ROWS = 16
+MAX_ROWS = 16
 """Rows of a table; JSON and CSV have all."""
 
 HEADS = ("plan", "fit", "days", "cost", "MWh", "tCO2", "limits", "$/GPU-h")
@@ -58,7 +58,7 @@ def shown_rows(found: Plan) -> list[Row]:
             first.add(key)
             wanted.add(id(row))
     shown = [row for row in found.rows if row.asked or id(row) in wanted]
-    return shown[:MOST_ROWS]
+    return shown[:MAX_ROWS]
 
 
 def _lines(row: Row, found: Plan) -> list[tuple[str, ...]]:

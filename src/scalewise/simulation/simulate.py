@@ -42,7 +42,7 @@ RANKS: tuple[Ranks, ...] = ("stages", "one", "distinct")
 
 FINE = 200_000
 """Blocks beyond which passes are simulated as single tasks."""
-MOST_PASSES = 1_000_000
+MAX_PASSES = 1_000_000
 """Limit of passes of all ranks: about 2 GB and a minute."""
 PATIENCE = 100_000
 """Passes from which a simulation takes seconds, and is announced."""
@@ -225,10 +225,10 @@ def _passes(
     each = 3 * chunks * ranks
     maximum = max(COARSE // each, 4 * ranks)
     passes = each * min(durations.num_microbatches, maximum)
-    if passes > MOST_PASSES:
+    if passes > MAX_PASSES:
         raise InputError(
             f"pp = {ranks} with {durations.num_microbatches:,} micro-batches makes {passes:,} "
-            f"passes, more than the {MOST_PASSES:,} that can be simulated",
+            f"passes, more than the {MAX_PASSES:,} that can be simulated",
             hint="use fewer pipeline stages, or scalewise estimate",
         )
     if passes > PATIENCE and say is not None:

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from scalewise.errors import InputError, did_you_mean
-from scalewise.reading import MOST_TOML, parse_toml, read_text, user_path
+from scalewise.reading import MAX_TOML, parse_toml, read_text, user_path
 from scalewise.study.measures import axis, metric
 
 SHIPPED = Path(__file__).parent / "shipped"
@@ -280,7 +280,7 @@ def load_study(name: str) -> Study:
         InputError: If there is none, or its file is invalid; the message names the key.
     """
     path = find_study(name)
-    text = read_text(path, what="study", most=MOST_TOML)
+    text = read_text(path, what="study", most=MAX_TOML)
     return read_study(text, name=path.stem, where=str(path))
 
 

@@ -31,7 +31,7 @@ from scalewise.study.tasks import ChangesTask, CollectiveTask
 from scalewise.units import parse
 from scalewise.workload import WORK
 
-MOST_POINTS = 100_000
+MAX_POINTS = 100_000
 """Limit of the points of one experiment: about an hour on one core, and 200 MB."""
 
 AS_IT_IS = Variant(name="as it is")
@@ -68,9 +68,9 @@ def plan(experiment: Experiment) -> list[Item]:
 
 
 def _check_points(experiment: Experiment) -> None:
-    if (count := points_of(experiment)) > MOST_POINTS:
+    if (count := points_of(experiment)) > MAX_POINTS:
         raise InputError(
-            f"its axes make up to {count:,} points, more than {MOST_POINTS:,}",
+            f"its axes make up to {count:,} points, more than {MAX_POINTS:,}",
             hint="take values off its axes, or make several experiments of it",
         )
 

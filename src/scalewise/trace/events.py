@@ -18,7 +18,7 @@ import msgspec
 from scalewise.trace.stream import Event
 
 Role = Literal["compute", "communication", "copy"]
-MOST_COUNT = 10**15
+MAX_COUNT = 10**15
 """Largest count and size, a petabyte: what is larger is damage."""
 
 STEP = "ProfilerStep#"
@@ -182,7 +182,7 @@ def _volume(answer: dict[str, Any]) -> int | None:
         if None in lengths:
             return None
         total += each * math.prod(length for length in lengths if length is not None)
-    return total if shapes and kinds and total <= MOST_COUNT else None
+    return total if shapes and kinds and total <= MAX_COUNT else None
 
 
 def _text(value: object) -> str | None:
@@ -196,4 +196,4 @@ def _whole(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     # NaN is in no range.
-    return int(value) if 0 <= value <= MOST_COUNT else None
+    return int(value) if 0 <= value <= MAX_COUNT else None

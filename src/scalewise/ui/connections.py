@@ -21,10 +21,10 @@ from scalewise.errors import require
 HEADER_SECONDS = 10.0
 """From the first byte of a request, or the opening of a connection, to the end of its headers."""
 
-MOST_IDLE = 512
+MAX_IDLE = 512
 """Connections that may be open without a request under way."""
 
-MOST_OF_ADDRESS = 64
+MAX_OF_ADDRESS = 64
 """Of them from one other machine; all users of this machine have one address."""
 
 LOOPBACK = ("127.0.0.1", "::1")
@@ -38,8 +38,8 @@ class Doors:
         later: Callable[..., Any],
         *,
         seconds: float = HEADER_SECONDS,
-        most: int = MOST_IDLE,
-        most_of_address: int = MOST_OF_ADDRESS,
+        most: int = MAX_IDLE,
+        most_of_address: int = MAX_OF_ADDRESS,
     ) -> None:
         """Remember the limits.
 
