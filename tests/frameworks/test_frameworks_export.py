@@ -283,8 +283,8 @@ def test_connections_of_a_device(on, strategy, line):
 
 def test_script_says_where_groups_land():
     text = export(golden("megatron"), "megatron").files[SCRIPT]
-    assert "#   tp: 2 ranks, neighbors: inside one node" in text
-    assert "#   dp_shard: 64 ranks, every 2: across the fabric, 4 ranks per node" in text
-    assert "#   pp: 4 ranks, every 128: across the fabric, one rank per node" in text
+    assert "# tp: 2 ranks, neighbors: inside one node" in text
+    assert "# dp_shard: 64 ranks, every 2: across the fabric, 4 ranks per node" in text
+    assert "# pp: 4 ranks, every 128: across the fabric, one rank per node" in text
     assert "#SBATCH --nodes=64" in text
     assert "NCCL_ALGO" not in text

@@ -226,6 +226,7 @@ QUESTION = {
     "lengths": "fact", "batching": "fact", "stack": "checked", "tokens": "fact",
     "price": "prediction", "pue": "prediction", "power_cap": "checked", "algorithm": "script",
     "protocol": "script", "sets": "checked", "fit": "prediction", "by": "prediction",
+    "goodput": "prediction", "critical_batch": "prediction", "force": "prediction",
 }  # fmt: skip
 """Fields of a question: facts of the table, lines of the script, checked below, or of account for
 the prediction alone."""

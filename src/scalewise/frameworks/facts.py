@@ -28,7 +28,13 @@ if TYPE_CHECKING:
 STRATEGY: tuple[str, ...] = Strategy.__struct_fields__
 WORKLOAD: tuple[str, ...] = Workload.__struct_fields__
 
-FACTS: tuple[str, ...] = tuple(dict.fromkeys(("model", "gpus", "node", *STRATEGY, *WORKLOAD)))
+ASIDE = ("goodput", "critical_batch")
+"""Fields of a workload that are of account for the prediction alone."""
+
+FACTS: tuple[str, ...] = tuple(
+    name for name in dict.fromkeys(("model", "gpus", "node", *STRATEGY, *WORKLOAD))
+    if name not in ASIDE
+)  # fmt: skip
 """Names of all facts. `precision` is that of the strategy, or else that of the workload."""
 
 ALIASES = {

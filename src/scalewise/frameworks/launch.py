@@ -96,7 +96,7 @@ def script(
     }
     return "\n".join([
         *header(options, [*notes, "Rank order, and where each group lands:",
-                          *(f"  {line}" for line in placements(asked))]),
+                          *placements(asked)]),
         "",
         "set -euo pipefail",
         *environment,
