@@ -45,7 +45,11 @@ def check_stack(stack: Stack, cluster: Cluster, precision: str) -> None:
     if stack.own_runs:
         return
     chip = cluster.accelerator
-    found = peak_fractions(cluster, precision, stack, load_chip(chip.architecture))
+    try:
+        found = peak_fractions(cluster, precision, stack, load_chip(chip.architecture))
+    except InputError:
+        # The strategy may have a precision of its own; else it is refused where it is priced.
+        return
     for name, fraction in found.items():
         if fraction > 1.0:
             raise InputError(
