@@ -65,6 +65,18 @@ def _question(
     words: dict[str, Any],
 ) -> tuple[Question, Objects]:
     """Sort names from objects."""
+    given, objects = _words(model, on, workload, strategy, words)
+    return question_from(given), objects
+
+
+def _words(
+    model: Model | str | None,
+    on: Cluster | str | None,
+    workload: Workload | None,
+    strategy: Strategy | str | None,
+    words: dict[str, Any],
+) -> tuple[dict[str, Any], Objects]:
+    """Sort names from objects; model and cluster may be left to a source."""
     if workload is not None:
         more = {
             name: value
@@ -90,17 +102,15 @@ def _question(
         stack=stack if isinstance(stack, Stack) else None,
         strategy=strategy if isinstance(strategy, Strategy) else None,
     )
-    question = question_from(
-        words
-        | {
-            "model": model.name if isinstance(model, Model) else str(model),
-            "on": on.name if isinstance(on, Cluster) else str(on),
-            "strategy": None if strategy is None else str(strategy),
-            "stack": stack.name if isinstance(stack, Stack) else stack,
-            "sets": tuple(words.get("sets", ())),
-        }
-    )
-    return question, objects
+    given = words | {
+        "model": model.name if isinstance(model, Model) else model,
+        "on": on.name if isinstance(on, Cluster) else on,
+        "strategy": None if strategy is None else str(strategy),
+        "stack": stack.name if isinstance(stack, Stack) else stack,
+        "sets": tuple(words.get("sets", ())),
+    }
+    return {name: str(value) if name in ("model", "on") else value
+            for name, value in given.items() if value not in (None, ())}, objects  # fmt: skip
 
 
 @overload
@@ -361,13 +371,13 @@ def sensitivity(
 
 
 def diagnose(
-    model: Model | str,
-    on: Cluster | str,
+    model: Model | str | None = None,
+    on: Cluster | str | None = None,
     workload: Workload | None = None,
     strategy: Strategy | str | None = None,
     *,
     measured: str | Sequence[str] | Mapping[str | int, str | float] = (),
-    trace: str | Path | Sequence[str | Path] | TraceSummary | None = None,
+    source: str | Path | TraceSummary | Sequence[str | Path] = (),
     profile: str | None = None,
     nccl: str | float | None = None,
     software_differs: bool = False,
@@ -377,13 +387,14 @@ def diagnose(
     """Rank what may explain a measured throughput, and name the measurement that tells most.
 
     Args:
-        model: Name, file or object.
-        on: Cluster or accelerator.
+        model: Name, file or object; None where a source states it.
+        on: Cluster or accelerator; None where a source states it.
         workload: Sequence length, batch, precision, tokens.
         strategy: As for `estimate`.
         measured: "1,786 tok/s", "41% MFU", "0.86 s/step", or several by GPUs or strategy:
-            "8=7000,32=1786", or {8: 7000, 32: 1786}. By default the steps of the trace.
-        trace: Traces of the run: files, folders, or what `trace` read.
+            "8=7000,32=1786", or {8: 7000, 32: 1786}. By default that of the source.
+        source: Logs, exports of metrics, configurations, tables, records or traces of the run, as
+            `--from` takes them; or what `trace` read.
         profile: Fractions of a step: "compute=0.62,exposed=0.30,idle=0.08".
         nccl: Bus bandwidth of nccl-tests between two nodes, per node: "3.2GB/s".
         software_differs: Whether every run has software of its own.
@@ -394,33 +405,38 @@ def diagnose(
         InputError: If a word is not understood, or a run cannot be.
     """
     from scalewise.diagnosis.answer import diagnose as answer
+    from scalewise.diagnosis.described import complete
     from scalewise.diagnosis.evidence import Evidence, parse_node_rate, parse_profile
     from scalewise.diagnosis.measured import parse_measured
+    from scalewise.diagnosis.sources import diagnose_found, from_sources
 
     if isinstance(measured, Mapping):
         texts: Sequence[str] = [f"{key}={value}" for key, value in measured.items()]
     else:
         texts = [measured] if isinstance(measured, str) else measured
-    read: TraceSummary | None = None
-    if isinstance(trace, (str, Path, Sequence)):
-        from scalewise.trace.read import read_trace
-
-        read = read_trace(trace)
-    else:
-        read = trace
-    question, objects = _question(model, on, workload, strategy, words)
-    return answer(
-        question,
-        () if read is not None and not texts else parse_measured(texts),
-        evidence=Evidence(
-            profile=None if profile is None else parse_profile(profile),
-            node_rate=None if nccl is None else parse_node_rate(nccl),
-        ),
-        convention=convention,
-        objects=objects,
-        apart=software_differs,
-        trace=read,
+    evidence = Evidence(
+        profile=None if profile is None else parse_profile(profile),
+        node_rate=None if nccl is None else parse_node_rate(nccl),
     )
+    given, objects = _words(model, on, workload, strategy, words)
+    if source == ():
+        return answer(
+            complete(given), parse_measured(texts), evidence=evidence, convention=convention,
+            objects=objects, apart=software_differs,
+        )  # fmt: skip
+    files: Sequence[str | Path] = ()
+    trace = None
+    if isinstance(source, (str, Path)):
+        files = (source,)
+    elif isinstance(source, Sequence):
+        files = source
+    else:
+        trace = source
+    found = from_sources(
+        [str(file) for file in files], given, parse_measured(texts) if texts else (),
+        convention=convention, objects=objects, trace=trace,
+    )  # fmt: skip
+    return diagnose_found(found, evidence, apart=software_differs)
 
 
 def timeline(

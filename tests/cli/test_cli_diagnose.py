@@ -152,14 +152,14 @@ def test_a_trace_is_laid_beside_the_prediction(run, tmp_path):
     path = str(tmp_path / "step.json.gz")
     slow = ("--set", "cluster.scale_out_bandwidth=5GB/s")
     assert run("timeline", *words, *slow, "-o", path).exit_code == 0
-    done = run("diagnose", *words, "--trace", path)
+    done = run("diagnose", *words, "--from", path)
     assert done.exit_code == 0, done.stderr
     assert "step (ms)" in done.stdout
     assert "Differs: exposed DP: " in done.stdout
-    answer = json.loads(run("diagnose", *words, "--trace", path, "--json").stdout)
+    answer = json.loads(run("diagnose", *words, "--from", path, "--json").stdout)
     assert answer["groups"][0]["key"] == "network"
     assert answer["trace"]["rows"][0]["part"] == "gemm"
     assert answer["runs"][0]["text"].endswith("/step in the trace")
-    both = run("diagnose", *words, "--trace", path, "--profile", "compute=1")
+    both = run("diagnose", *words, "--from", path, "--profile", "compute=1")
     assert both.exit_code == 2
     assert "exclude each other" in both.stderr

@@ -157,7 +157,7 @@ def test_a_configuration_alone_measures_nothing(tmp_path: Path) -> None:
         from_sources([str(path)], {"model": "llama-2-7b", "on": "dgx-a100"})
 
 
-def test_a_trace_is_named_as_one() -> None:
+def test_a_trace_needs_its_question() -> None:
     trace = DATA.parent / "trace" / "gloo-fsdp2-rank0.json.gz"
-    with pytest.raises(InputError, match="is a profiler trace"):
+    with pytest.raises(InputError, match="MODEL is missing"):
         from_sources([str(trace)], {})

@@ -43,7 +43,7 @@ def test_a_simulated_step_is_read_as_it_was_predicted(tmp_path):
     for row in beside.rows:
         assert row.measured == pytest.approx(row.predicted, abs=0.02 * e.step_seconds)
     assert beside.findings == ()
-    assert sw.diagnose(**FSDP, trace=found).verdict == "normal"
+    assert sw.diagnose(**FSDP, source=found).verdict == "normal"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_simulated_step_is_read_as_it_was_predicted(tmp_path):
     ],
 )
 def test_damage_is_named(tmp_path, words, change, part, cause):
-    found = sw.diagnose(**words, trace=traced(tmp_path, words, change))
+    found = sw.diagnose(**words, source=traced(tmp_path, words, change))
     assert found.verdict == "slow"
     assert found.trace is not None
     assert found.trace.findings[0].startswith(part)
@@ -65,7 +65,7 @@ def test_damage_is_named(tmp_path, words, change, part, cause):
 
 
 def test_unexplained_time_is_not_on_the_list(tmp_path):
-    found = sw.diagnose(**PIPELINE, trace=traced(tmp_path, PIPELINE, "stack.memory_traffic=40"))
+    found = sw.diagnose(**PIPELINE, source=traced(tmp_path, PIPELINE, "stack.memory_traffic=40"))
     assert found.trace.findings[0].startswith("other kernels")
     assert found.other > 0.9
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     "sources",
     multiple=True,
     metavar="PATH",
-    help="CSV of runs; with NAME: records. Repeatable. [the shipped runs; with NAME: records/]",
+    help="Table of runs; with NAME: records, or what `remember` takes. Repeatable. [the shipped "
+    "runs; with NAME: records/]",
 )
 @click.option(
     "--nccl-tests",
@@ -246,6 +247,8 @@ def _machine(
 ) -> None:
     """Fit one machine, write its catalog files and print the fit."""
     from scalewise.cli.common import ending_of, show
+    from scalewise.cli.remember import keep
+    from scalewise.diagnosis.table import is_own
     from scalewise.evidence.machine import MachineFit
     from scalewise.evidence.machine_files import write_machine
     from scalewise.evidence.machine_rows import gather
@@ -258,6 +261,9 @@ def _machine(
             hint="scalewise calibrate my-cluster --from records/",
         )
     ending = ending_of(plot, (".html", ".svg"), "--plot")
+    if sources and not logs and all(is_own(path) for path in sources):
+        keep(name, sources, {}, anew=False, output=output, as_json=as_json)
+        return
     paths = sources or (() if logs else ("records",))
     found = read_records(*paths) if paths else None
     for note in found.notes if found else ():

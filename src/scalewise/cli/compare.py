@@ -40,7 +40,7 @@ def compare(
     """
     from scalewise.catalog import load_cluster
     from scalewise.cli.common import ending_of, show, to_json, write_bytes
-    from scalewise.diagnosis.table import holds_rows, read_user_runs
+    from scalewise.diagnosis.table import is_own, read_user_runs
     from scalewise.evidence.compare import compare as compare_records
     from scalewise.evidence.compare import compare_runs
     from scalewise.records.files import read_records
@@ -48,7 +48,7 @@ def compare(
 
     ending = ending_of(output, (".html", ".svg"))
     cluster = None if on is None else load_cluster(on)
-    tables = [path for path in records if holds_rows(path)]
+    tables = [path for path in records if is_own(path)]
     if tables:
         runs = [run for path in records for run in read_user_runs(path)]
         runs = [run for run in runs if (run.number("accelerators") or 0) >= min_ranks]

@@ -2,7 +2,7 @@
 
     scalewise diagnose llama-3-8b --on h100 --gpus 32 --strategy fsdp32-mb1 --measured "1,786 tok/s"
     scalewise diagnose llama-3-8b --on h100 --strategy fsdp-mb1 --measured 8=7000,32=1786
-    scalewise diagnose llama-3-8b --on h100 --gpus 32 --strategy fsdp32-mb1 --trace traces/
+    scalewise diagnose llama-3-8b --on h100 --gpus 32 --strategy fsdp32-mb1 --from traces/
     scalewise diagnose ... --measured "31% MFU" --profile compute=0.62,exposed=0.30,idle=0.08
     scalewise diagnose llama-3-8b --on h100 --gpus 32 --strategy fsdp32-mb1 --from train.log
     scalewise diagnose train.log --on h100
@@ -27,7 +27,6 @@ from scalewise.cli.common import (
 )
 from scalewise.cli.estimate import CONVENTIONS
 from scalewise.cli.options import complete, question_options
-from scalewise.errors import InputError
 
 if TYPE_CHECKING:
     from scalewise.model import Convention
@@ -39,9 +38,10 @@ if TYPE_CHECKING:
     "--from",
     "sources",
     multiple=True,
-    metavar="FILE",
-    help="Log of the run, export of its metrics (.csv, .jsonl; FILE:COLUMN=tok/s names a column), "
-    "or table of runs; 8=FILE for a run on 8 GPUs. Repeatable.",
+    metavar="PATH",
+    help="Log of the run or its folder, export of its metrics (.csv, .jsonl; FILE:COLUMN=tok/s "
+    "names a column), configuration, profiler trace (one or several ranks), or table of runs; "
+    "8=FILE for a run on 8 GPUs. Repeatable.",
 )
 @click.option(
     "--measured",
@@ -49,14 +49,6 @@ if TYPE_CHECKING:
     metavar="X",
     help="Measured number: 1786 tok/s (per GPU), 57152 tok/s total, 41% MFU, 0.86 s/step, "
     "864 ms or 407 TFLOP/s; or several by GPUs or strategy, such as 8=7000,32=1786. Repeatable.",
-)
-@click.option(
-    "--trace",
-    "traces",
-    multiple=True,
-    metavar="PATH",
-    help="Profiler trace of the run, or a folder of those of several ranks. Without --measured, "
-    "its steps are the measurement. Repeatable.",
 )
 @click.option(
     "--profile",
@@ -92,7 +84,6 @@ def diagnose(
     words: dict[str, Any],
     sources: tuple[str, ...],
     measured: tuple[str, ...],
-    traces: tuple[str, ...],
     profile: str | None,
     nccl: str | None,
     convention: str,
@@ -111,22 +102,10 @@ def diagnose(
     check_library(ending)
     light_numpy()
     from scalewise.diagnosis.answer import diagnose as answer
-    from scalewise.diagnosis.answer import diagnose_runs
     from scalewise.diagnosis.evidence import Evidence, parse_node_rate, parse_profile
     from scalewise.diagnosis.measured import parse_measured
-    from scalewise.diagnosis.sources import from_sources, names_source
+    from scalewise.diagnosis.sources import diagnose_found, from_sources, names_source
 
-    trace = None
-    if traces:
-        from scalewise.trace.read import read_trace
-
-        if profile is not None:
-            raise InputError(
-                "--profile and --trace exclude each other",
-                hint="the trace has the fractions",
-                field="profile",
-            )
-        trace = read_trace(traces)
     if names_source(str(words.get("model", ""))):
         sources = (str(words.pop("model")), *sources)
     evidence = Evidence(
@@ -137,15 +116,11 @@ def diagnose(
     if sources:
         given = parse_measured(measured) if measured else ()
         read = from_sources(sources, words, given, convention=counted)
-        found = diagnose_runs(
-            read.runs, read.asked, evidence=read.evidence(evidence), logs=read.logs,
-            notes=read.notes, apart=software_differs, trace=trace,
-        )  # fmt: skip
+        found = diagnose_found(read, evidence, apart=software_differs)
     else:
-        timed = trace is not None and not measured
         found = answer(
-            complete(words), () if timed else parse_measured(measured), evidence=evidence,
-            convention=counted, apart=software_differs, trace=trace,
+            complete(words), parse_measured(measured), evidence=evidence, convention=counted,
+            apart=software_differs,
         )  # fmt: skip
     if output is not None and ending is not None:
         from scalewise.report.diagnose_figure import diagnose_file

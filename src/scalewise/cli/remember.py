@@ -1,6 +1,7 @@
 """`scalewise remember`: keep runs of one's own as a stack that later questions use.
 
 scalewise remember my-team --from runs.csv --from records/
+scalewise remember my-team --from train.log --on dgx-h100
 SCALEWISE_CATALOG=scalewise-catalog scalewise estimate llama-3-8b --on h100 --stack my-team
 """
 
@@ -8,10 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from scalewise.cli.options import question_options
 from scalewise.errors import InputError
 from scalewise.reading import user_path
 
@@ -23,23 +25,25 @@ if TYPE_CHECKING:
 FOLDER = "scalewise-catalog"
 """Folder of the catalog where $SCALEWISE_CATALOG names none, as for `calibrate`."""
 
+PLANNED = (
+    "tokens", "goodput", "critical_batch", "price", "pue", "region", "own", "deadline", "budget",
+    "force", "fit", "by",
+)  # fmt: skip
+"""Fields of a question that say nothing about a run that was measured."""
+
 
 @click.command(short_help="Keep your runs; later answers use them.")
 @click.argument("name")
+@question_options(leave=("model", *PLANNED), partial=True)
+@click.option("--model", metavar="MODEL", help="Model of a log that does not state it.")
 @click.option(
     "--from",
     "sources",
     multiple=True,
     required=True,
     metavar="PATH",
-    help="Runs: records of `measure`, or a CSV file with the columns model, on, gpus, strategy, "
-    "seq, batch and step_s, tokens_s or mfu. Repeatable.",
-)
-@click.option("--on", metavar="CLUSTER", help="Cluster of the runs. [what they name]")
-@click.option(
-    "--stack",
-    metavar="NAME",
-    help="Stack to start from. [that of the earlier runs, of the cluster, or of the framework]",
+    help="Runs: a log or its folder; records of `measure`; or a table with the columns model, on, "
+    "gpus, strategy, seq, batch and step_s, tokens_s or mfu. Repeatable.",
 )
 @click.option("--anew", is_flag=True, help="Forget the earlier runs of NAME.")
 @click.option(
@@ -51,23 +55,52 @@ FOLDER = "scalewise-catalog"
 @click.option("--json", "as_json", is_flag=True, help="Print runs, errors and intervals as JSON.")
 def remember(
     *,
+    words: dict[str, Any],
     name: str,
+    model: str | None,
     sources: tuple[str, ...],
-    on: str | None,
-    stack: str | None,
     anew: bool,
     output: str | None,
     as_json: bool,
 ) -> None:
     """Keep measured runs in the catalog as the stack NAME, and add to those it has.
 
+    The flags of a run describe that of a log, as for `diagnose`. Records and tables state their
+    runs: there, --on replaces the cluster.
     Predictions with --stack NAME start from the level of these runs, with a narrower interval.
     Kernels and the host run as fast as measured. Links stay as they are: `calibrate NAME` fits
     them to measured collectives.
     """
-    from scalewise.catalog import knows, load_cluster
+    given = words if model is None else {"model": model, **words}
+    keep(name, sources, given, anew=anew, output=output, as_json=as_json)
+
+
+def keep(
+    name: str,
+    sources: tuple[str, ...],
+    words: dict[str, Any],
+    *,
+    anew: bool,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Fit the level of runs, write it and print it.
+
+    Args:
+        name: Of the stack.
+        sources: Paths of runs.
+        words: Fields of a question; `stack` is the one to start from.
+        anew: Whether earlier runs are forgotten.
+        output: Folder of the catalog.
+        as_json: Whether JSON is printed.
+
+    Raises:
+        InputError: If a run cannot be read, or is a fault.
+    """
+    from scalewise.catalog import knows
     from scalewise.cli.common import show, to_json
-    from scalewise.evidence.own_runs import fit_own, joined, read_own, remembered, write_own
+    from scalewise.diagnosis.own import read_own
+    from scalewise.evidence.own_runs import fit_own, joined, remembered, write_own
     from scalewise.stack import load_stack
 
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
@@ -76,8 +109,8 @@ def remember(
             hint="for example my-team",
         )
     folder = user_path(output or os.environ.get("SCALEWISE_CATALOG") or FOLDER)
-    cluster = None if on is None else load_cluster(on)
-    new = [run for path in sources for run in read_own(path, cluster)]
+    stack, on = words.get("stack"), words.get("on")
+    new = [run for path in sources for run in read_own(path, words)]
     old, base = ((), None) if anew else remembered(name, folder)
     if stack is None and base is None and on is not None and knows("stacks", on):
         stack = on

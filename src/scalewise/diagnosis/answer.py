@@ -40,7 +40,7 @@ from scalewise.diagnosis.result import (
     Verdict,
 )
 from scalewise.diagnosis.runs import Run, errors_of, measured_runs
-from scalewise.diagnosis.traces import has_all_nodes, lay_beside, measurement_of, with_waits
+from scalewise.diagnosis.traces import has_all_nodes, lay_beside, with_waits
 from scalewise.physics.memory import normal_cdf
 from scalewise.ranges import Z80
 
@@ -138,7 +138,6 @@ def diagnose(
     convention: Convention = "causal",
     objects: Objects | None = None,
     apart: bool = False,
-    trace: TraceSummary | None = None,
 ) -> Diagnosis:
     """Return what explains measured runs.
 
@@ -149,16 +148,12 @@ def diagnose(
         convention: FLOP convention of measured MFU and TFLOP/s.
         objects: What is at hand instead of a name.
         apart: Whether every run has software of its own, so that they share no level.
-        trace: Trace of the first run: its parts are evidence, and the time of its steps is the
-            measurement where none is given.
 
     Raises:
         InputError: If a word is not understood, or a run cannot be.
     """
-    if trace is not None and not measurements:
-        measurements = (measurement_of(trace),)
     runs, asked = measured_runs(question, measurements, convention=convention, objects=objects)
-    return diagnose_runs(runs, asked, evidence=evidence, apart=apart, trace=trace)
+    return diagnose_runs(runs, asked, evidence=evidence, apart=apart)
 
 
 def diagnose_runs(

@@ -86,6 +86,8 @@ class LogRun:
     """Model of its configuration, if that describes one that has no name."""
     measurement: Measurement
     said: LogSummary
+    configured: bool = False
+    """Whether it prints its configuration."""
 
 
 def from_log(text: str, key: str = "") -> LogRun:
@@ -109,6 +111,7 @@ def from_log(text: str, key: str = "") -> LogRun:
         words=words,
         model=model,
         measurement=measurement_of(log, found, key),
+        configured=any(mark in log.head for mark in CONFIGURATIONS),
         said=LogSummary(
             path=log.path,
             framework=log.framework,

@@ -101,7 +101,7 @@ def candidates(e: Estimate, runs: Sequence[Estimate], *, profiled: bool = False,
     run("micro_batch", "twice the micro-batch and batch", again(e, double, batch=2 * batch))
     run("accumulation", "4 times the gradient accumulation", again(e, strategy, batch=4 * batch))
     if not profiled:
-        found.append(_candidate("profile", "traces of one step, one rank per node (--trace)", n))
+        found.append(_candidate("profile", "traces of one step, one rank per node (--from)", n))
     if node < n and not node_rate and e.cluster.accelerator.kind == "gpu":
         found.append(_candidate("nccl", "nccl-tests (all_reduce_perf) between two nodes", 2 * node))
     found.append(_candidate("matmul", "a matmul on every GPU", n))

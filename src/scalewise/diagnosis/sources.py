@@ -1,7 +1,7 @@
-"""Measured runs from files: logs, exports of metrics, tables and records.
+"""Measured runs from files: logs, exports of metrics, tables, records and traces.
 
     found = from_sources(["train.log"], {"model": "llama-3-8b", "on": "dgx-h100"})
-    diagnose_runs(found.runs, found.asked, logs=found.logs)
+    diagnose_found(found, Evidence())
 
 Words that are given go before those that a log states; where they differ, a note says so.
 """
@@ -15,26 +15,35 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from scalewise.ask.question import Question, question_fields, question_from
+from scalewise.ask.question import Question
 from scalewise.ask.resolve import Objects, resolve
+from scalewise.diagnosis.answer import diagnose_runs
+from scalewise.diagnosis.described import (
+    describe,
+    is_configuration,
+    is_trace,
+    read_settings,
+    run_files,
+)
 from scalewise.diagnosis.evidence import Evidence
-from scalewise.diagnosis.logs import LogRun, LogSummary, from_log
+from scalewise.diagnosis.logs import LogSummary, from_log
 from scalewise.diagnosis.measured import Measurement
 from scalewise.diagnosis.runs import Run, measured_runs
 from scalewise.diagnosis.table import TableRun, is_table, read_user_runs
+from scalewise.diagnosis.traces import measurement_of
 from scalewise.errors import InputError, ScalewiseError
 from scalewise.evidence.runs import Run as RunRow
 from scalewise.evidence.table import completed_plan
-from scalewise.frameworks import Configuration
-from scalewise.frameworks import read as read_configuration
-from scalewise.logs.blocks import line_blocks
 from scalewise.logs.source import split_source
-from scalewise.reading import read_text, user_path
+from scalewise.reading import user_path
+from scalewise.trace.read import read_trace
 from scalewise.units import grouped
 
 if TYPE_CHECKING:
     from scalewise.ask.resolve import Asked
-    from scalewise.model import Convention, Model
+    from scalewise.diagnosis.result import Diagnosis
+    from scalewise.model import Convention
+    from scalewise.trace.summary import TraceSummary
 
 _KEY = re.compile(r"(\d+)=(.+)")
 
@@ -49,6 +58,8 @@ class Found:
     """Its question."""
     logs: tuple[LogSummary, ...] = ()
     notes: tuple[str, ...] = ()
+    trace: TraceSummary | None = None
+    """Traces of the first run."""
 
     def evidence(self, given: Evidence) -> Evidence:
         """Return evidence with what the first log measures besides."""
@@ -61,7 +72,13 @@ def names_source(text: str) -> bool:
     path = split_source(text)[0]
     if path.endswith((".toml", "config.json")):
         return False
-    return bool(text) and user_path(path).is_file()
+    return bool(text) and (user_path(path).is_file() or _is_run(path))
+
+
+def _is_run(path: str) -> bool:
+    """Whether a path is the folder of a run; a model may be a folder too, with its config.json."""
+    folder = user_path(path)
+    return folder.is_dir() and run_files(path) != [path]
 
 
 def from_sources(
@@ -70,20 +87,29 @@ def from_sources(
     measurements: Sequence[Measurement] = (),
     *,
     convention: Convention = "causal",
+    objects: Objects | None = None,
+    trace: TraceSummary | None = None,
 ) -> Found:
     """Read files as measured runs of one question.
 
     Args:
-        sources: Paths; `8=small.log` is a run on 8 GPUs, otherwise like the first.
+        sources: Paths; `8=small.log` is a run on 8 GPUs, otherwise like the first. A folder is
+            that of records, or of one run with its log, traces and configuration.
         words: Fields of a question that are given.
         measurements: Numbers that are given besides.
         convention: FLOP convention of measured MFU and TFLOP/s.
+        objects: What is given as objects; their names are among the words.
+        trace: Traces that are read already.
 
     Raises:
         InputError: If one cannot be read, or the question is not complete.
     """
     keyed = [("", text) if (match := _KEY.fullmatch(text)) is None else (match[1], match[2])
              for text in sources]  # fmt: skip
+    keyed = [(key, file) for key, path in keyed for file in run_files(path)]
+    traces = [path for _, path in keyed if is_trace(path)]
+    trace = read_trace(traces) if traces else trace
+    keyed = [(key, path) for key, path in keyed if path not in traces]
     tables = [path for _, path in keyed if is_table(split_source(path)[0])]
     if tables:
         if len(tables) < len(sources) or measurements:
@@ -93,68 +119,52 @@ def from_sources(
                 field="from",
             )
         return _of_tables(tables, words, convention)
-    settings = [_configuration(path) for _, path in keyed if is_configuration(path)]
+    settings = [read_settings(path) for _, path in keyed if is_configuration(path)]
     logs = [from_log(path, key) for key, path in keyed if not is_configuration(path)]
     if not logs and not measurements:
-        raise InputError(
-            f"--from {sources[0]} is a configuration: nothing is measured",
-            hint='name a log besides, or --measured "1786 tok/s"',
-            field="from",
-        )
-    return _of_logs(logs, settings, words, measurements, convention)
-
-
-def is_configuration(path: str) -> bool:
-    """Whether a path is a configuration or launch script, by its ending and its content."""
-    file = user_path(path)
-    if file.name == "trainer_state.json":
-        return False
-    if file.name.endswith((".json", ".json.gz")):
-        first = next(line_blocks(file), (1, b""))[1]
-        if b'"traceEvents"' in first or b'"deviceProperties"' in first:
+        if trace is None:
             raise InputError(
-                f"--from {path} is a profiler trace",
-                hint=f"name it with --trace {path}",
+                f"--from {sources[0]} is a configuration: nothing is measured",
+                hint='name a log besides, or --measured "1786 tok/s"',
                 field="from",
             )
-        if file.suffix == ".gz":
-            return False
-        return '"log_history"' not in read_text(path, what="configuration")
-    return file.suffix in (".yaml", ".yml", ".toml", ".sh", ".slurm", ".sbatch")
-
-
-def _configuration(path: str) -> Configuration:
-    """The configuration in a file."""
-    return read_configuration(read_text(path, what="configuration"), user_path(path).name)
-
-
-def _of_logs(
-    logs: Sequence[LogRun],
-    settings: Sequence[Configuration],
-    words: Mapping[str, Any],
-    measurements: Sequence[Measurement],
-    convention: Convention,
-) -> Found:
-    """Runs of logs: the first one without a key is asked about."""
+        measurements = (measurement_of(trace),)
     main = next((log for log in logs if not log.measurement.key), logs[0] if logs else None)
-    found: dict[str, Any] = {} if main is None else dict(main.words)
-    model = None if main is None else main.model
-    notes: list[str] = []
-    for each in settings:
-        found |= each.words
-        notes += each.notes
-        if each.model is not None:
-            model = None if "model" in each.words else each.model
-    notes += _differing(found, words, None if main is None else main.said.stated)
-    found |= words
-    notes = [note for note in notes if not _answered(note, found, model)]
-    objects = None
-    if model is not None and "model" not in words:
-        objects = Objects(model=model)
-        found.setdefault("model", model.name)
-    question = question_from(_complete(found, main))
+    described = describe(main, settings, words, objects)
     numbers = [*(log.measurement for log in logs), *measurements]
-    keys = [each.key for each in numbers]
+    _check_keys([each.key for each in numbers])
+    runs, asked = measured_runs(
+        described.question, numbers, convention=convention, objects=described.objects
+    )
+    said = tuple(log.said for log in logs)
+    return Found(runs=runs, asked=asked, logs=said, notes=described.notes, trace=trace)
+
+
+def diagnose_found(read: Found, given: Evidence, *, apart: bool = False) -> Diagnosis:
+    """Return what explains the runs of files.
+
+    Args:
+        read: The runs.
+        given: Evidence besides.
+        apart: Whether every run has software of its own.
+
+    Raises:
+        InputError: If fractions of a step are given that the trace has too.
+    """
+    if read.trace is not None and given.profile is not None:
+        raise InputError(
+            "--profile and a trace exclude each other",
+            hint="the trace has the fractions",
+            field="profile",
+        )
+    return diagnose_runs(
+        read.runs, read.asked, evidence=read.evidence(given), logs=read.logs, notes=read.notes,
+        apart=apart, trace=read.trace,
+    )  # fmt: skip
+
+
+def _check_keys(keys: Sequence[str]) -> None:
+    """Refuse two runs of one size."""
     for key in keys:
         if keys.count(key) > 1:
             raise InputError(
@@ -162,46 +172,6 @@ def _of_logs(
                 hint="write 8=FILE for a run on 8 GPUs",
                 field="from",
             )
-    runs, asked = measured_runs(question, numbers, convention=convention, objects=objects)
-    return Found(runs=runs, asked=asked, logs=tuple(log.said for log in logs), notes=tuple(notes))
-
-
-def _answered(note: str, found: Mapping[str, Any], model: Model | None) -> bool:
-    """Whether a note asks for words that are there by now."""
-    asks = [name for name in found if f"give {question_fields()[name].flag}" in note]
-    return bool(asks) or ("give MODEL" in note and model is not None)
-
-
-def _complete(found: dict[str, Any], log: LogRun | None) -> dict[str, Any]:
-    """Fields of the question, with its model and cluster.
-
-    Raises:
-        InputError: If one of the two is not known.
-    """
-    for name in ("model", "on"):
-        if name not in found:
-            flag = question_fields()[name].flag
-            said = ", ".join(f"{key} {value}" for key, value in found.items())
-            raise InputError(
-                f"{flag} is missing" + (f", and {log.said.path} does not state it" if log else ""),
-                hint=f"known is {said}"
-                if said
-                else "scalewise models lists models, scalewise clusters clusters",
-                field=name,
-            )
-    return found
-
-
-def _differing(
-    found: Mapping[str, Any], words: Mapping[str, Any], stated: Mapping[str, str] | None
-) -> list[str]:
-    """Words that are given otherwise than files state them."""
-    return [
-        f"{question_fields()[name].flag} {words[name]} is given, the files say "
-        f"{(stated or {}).get(name, value)}"
-        for name, value in found.items()
-        if name in words and str(words[name]) != str(value) and name != "on"
-    ]
 
 
 def _of_tables(paths: Sequence[str], words: Mapping[str, Any], convention: Convention) -> Found:

@@ -1,4 +1,4 @@
-"""Tables of the user's own runs: the words of a question in a row, and one measured number.
+"""The user's own runs: tables with the words of a question and a measured number, records, logs.
 
     model,on,gpus,strategy,seq,batch,tokens_s
     llama-3-8b,dgx-h100,32,fsdp32-mb1,8192,32,1786
@@ -7,7 +7,7 @@
 
 CSV, JSONL, or TOML with `[[run]]`. Any other field of a question may be a column too. A name that
 the catalog lacks stands for the nearest one, with a note; a row that cannot be is a run with a
-reason. Tables with the columns of the shipped runs, and records, are read by the same door.
+reason. Tables with the columns of the shipped runs, records, and logs are read by the same door.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ from scalewise.ask.question import Question, question_fields, question_from
 from scalewise.ask.resolve import Asked, resolve
 from scalewise.catalog import names
 from scalewise.catalog.nearest import nearest_accelerator
+from scalewise.diagnosis.described import describe, is_trace, run_files
+from scalewise.diagnosis.logs import from_log
 from scalewise.diagnosis.measured import Measurement, parse_measured
 from scalewise.errors import InputError, ScalewiseError, did_you_mean
 from scalewise.evidence.measured import cell, noun_cells, runs_of
 from scalewise.evidence.runs import REQUIRED, Plan, Run, UnsupportedError, read_runs
+from scalewise.logs.source import split_source
 from scalewise.model import Model
 from scalewise.reading import parse_json, read_csv, read_text, read_toml, user_path
 from scalewise.records.files import holds_records, read_records
@@ -113,29 +116,58 @@ class TableRun(Run):
         )
 
 
-def read_user_runs(path: str) -> list[Run]:
-    """Read runs of the user: records, a table of words, or one with the shipped columns.
+def read_user_runs(
+    path: str, words: Mapping[str, Any] | None = None, *, exact: bool = False
+) -> list[Run]:
+    """Read runs of the user: records, a table of words or with the shipped columns, or a log.
 
     Args:
-        path: Folder or .jsonl of records, .csv, .jsonl or .toml.
+        path: Folder or .jsonl of records, .csv, .jsonl or .toml; a log, an export of its metrics,
+            or the folder of a run.
+        words: Fields of a question that are given. They describe the run of a log, and say what
+            the rows of a table ran on.
+        exact: Whether a name that the catalog lacks is refused.
 
     Raises:
         InputError: If it cannot be read, or its columns are neither.
     """
-    file = user_path(path)
+    file, given = user_path(path), dict(words or {})
+    if file.is_dir() and (inside := run_files(path)) != [path]:
+        path = next((each for each in inside if not is_trace(each)), path)
+        file = user_path(path)
+    if _is_log(path):
+        return [_log_run(path, given)]
     if file.suffix == ".toml" and file.is_file():
-        return list(_table_runs(_toml_rows(path), path))
+        return list(_table_runs(_toml_rows(path), path, given, exact=exact))
     if holds_records(path):
         rows = None if file.is_dir() else _json_rows(path)
         if rows is None:
             return list(runs_of(read_records(path, kind="train").records))
-        return list(_table_runs(rows, path))
+        return list(_table_runs(rows, path, given, exact=exact))
     columns, found = read_csv(path, what="table of runs")
     words = {"on", "gpus", *MEASURED} - {"step_seconds"}
     if set(REQUIRED) & set(columns) or not words & set(columns):
         return read_runs(path)
     _check_columns(columns, path)
-    return list(_table_runs(found, path))
+    return list(_table_runs(found, path, given, exact=exact))
+
+
+def _is_log(path: str) -> bool:
+    """Whether a file is a log or an export of metrics: no column of it names a run."""
+    name, column = split_source(path)
+    file = user_path(name)
+    if column or file.suffix not in (".csv", ".toml"):
+        return not is_table(name)
+    columns = set(read_csv(name, what="table of runs").columns) if file.suffix == ".csv" else set()
+    return "step" in {each.lower() for each in columns} and not columns & {"model", *REQUIRED}
+
+
+def is_own(path: str) -> bool:
+    """Whether a path is a log, or a table of runs: no records, which have kernels and links too."""
+    file = user_path(path)
+    if file.is_dir():
+        return run_files(path) != [path]
+    return file.is_file() and (holds_rows(path) or _is_log(path))
 
 
 def is_table(path: str) -> bool:
@@ -209,21 +241,39 @@ def _check_columns(columns: Iterable[str], path: str) -> None:
         )
 
 
-def _table_runs(rows: Iterable[tuple[int, Mapping[str, str]]], path: str) -> Iterable[TableRun]:
+def _log_run(path: str, words: Mapping[str, Any]) -> TableRun:
+    """The run of a log, as its flags and the configuration in or beside it describe it."""
+    log = from_log(path)
+    described = describe(log, (), words)
+    asked = resolve(described.question, described.objects)
+    cells = _cells(asked)
+    cells["tokens_per_second_per_accelerator"] = log.measurement.rate(asked.estimate())
+    cells |= {"source": "own", "id": user_path(log.said.path).name}
+    plain = {name: cell(value) for name, value in cells.items() if value is not None}
+    return TableRun(plain, 1, asked=asked, measurement=log.measurement, notes=described.notes)
+
+
+def _table_runs(
+    rows: Iterable[tuple[int, Mapping[str, str]]],
+    path: str,
+    words: Mapping[str, Any],
+    *,
+    exact: bool,
+) -> Iterable[TableRun]:
     for line, row in rows:
         given = {key: value.strip() for key, value in row.items() if value and value.strip()}
         if given:
-            yield _table_run(given, line, path)
+            yield _table_run(given | words, line, path, exact=exact)
 
 
-def _table_run(row: dict[str, str], line: int, path: str) -> TableRun:
+def _table_run(row: dict[str, str], line: int, path: str, *, exact: bool) -> TableRun:
     """One row, resolved; with a reason instead where it cannot be."""
     kept = {key: row[key] for key in OTHERS if key in row}
     kept.setdefault("source", "own")
     kept.setdefault("id", f"{user_path(path).name}-{line}")
     notes: list[str] = []
     try:
-        question = _question(row, notes)
+        question = _question(row, notes, exact=exact)
         asked = resolve(question)
         measurement = _measurement(row, line)
         cells = _cells(asked)
@@ -240,14 +290,15 @@ def _table_run(row: dict[str, str], line: int, path: str) -> TableRun:
     )
 
 
-def _question(row: Mapping[str, str], notes: list[str]) -> Question:
+def _question(row: Mapping[str, str], notes: list[str], *, exact: bool) -> Question:
     """The words of a row as a question; names that are unknown stand for the nearest."""
     words: dict[str, Any] = {name: row[name] for name in question_fields() if name in row}
     for name in ("model", "on"):
         if name not in words:
             raise InputError(f"{name} is not stated", hint=f"fill in the column {name}")
-    words["model"] = _nearest_model(words["model"], notes)
-    words["on"] = _nearest_cluster(words["on"], notes)
+    if not exact:
+        words["model"] = _nearest_model(words["model"], notes)
+        words["on"] = _nearest_cluster(words["on"], notes)
     if "sets" in words:
         words["sets"] = tuple(words["sets"].split())
     for name, field in question_fields().items():

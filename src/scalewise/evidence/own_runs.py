@@ -1,6 +1,6 @@
-"""Runs of the user's own: read, kept in the catalog, and what they say of the level of a stack.
+"""Runs of the user's own: kept in the catalog, and what they say of the level of a stack.
 
-    runs = read_own("records/") + read_own("runs.csv")
+    runs = read_own("records/") + read_own("runs.csv")      # diagnosis.own
     fit = fit_own("my-team", runs)                # a stack whose kernels run as fast as measured
     write_own(fit, Path("scalewise-catalog"))     # stacks/my-team.toml, runs/my-team.csv
 
@@ -23,21 +23,15 @@ import numpy as np
 from scalewise.catalog import load_cluster
 from scalewise.cluster import Cluster
 from scalewise.errors import InputError
-from scalewise.evidence.compare import predict
 from scalewise.evidence.files import struct_toml
-from scalewise.evidence.measured import FRAMEWORK, cell, noun_cells
+from scalewise.evidence.measured import cell, noun_cells
 from scalewise.evidence.runs import Run, read_runs
-from scalewise.model import Model, load_model
+from scalewise.model import Model
 from scalewise.ranges import Z80, level_deviation, noise_deviation
-from scalewise.reading import read_csv, user_path
-from scalewise.records.files import read_records
-from scalewise.records.job import job_of
-from scalewise.records.metrics import by_job, summarize
 from scalewise.stack import Stack, load_stack, stack_for
 from scalewise.step.estimate import estimate
 from scalewise.step.result import Estimate
 from scalewise.strategy import Strategy, parse_strategy
-from scalewise.units import parse_count
 from scalewise.workload import Workload
 from scalewise.writing import csv_text, write_atomically
 
@@ -59,9 +53,6 @@ COSTS = (
 )  # fmt: skip
 """Constants of a stack that are bytes or seconds of kernels and host."""
 
-TABLE = ("model", "on", "gpus", "strategy", "seq", "batch")
-"""Columns of a short table; `step_s`, `tokens_s` (per GPU) or `mfu` is the seventh."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRun:
@@ -76,6 +67,8 @@ class OwnRun:
     on: str
     """Name of the cluster in the catalog; empty where the row describes it."""
     framework: str | None = None
+    stack: Stack | None = None
+    """Software that is named, or usual for it; None follows the framework."""
     row: dict[str, str] | None = None
     """Its columns, where it has those of the shipped table."""
 
@@ -91,46 +84,18 @@ class OwnRun:
         return estimate(self.model, self.cluster, self.workload, self.strategy, stack=stack)
 
 
-def read_own(path: str | Path, cluster: Cluster | None = None) -> tuple[OwnRun, ...]:
-    """Read runs from records, a table with the columns of the shipped runs, or a short table.
+def own_run(run: Run, cluster: Cluster | None = None) -> OwnRun:
+    """Return a row with the columns of the shipped table, or a record, as a run of one's own.
 
     Args:
-        path: A `.csv` file; or a file or folder of records (`scalewise measure`).
-        cluster: What the runs ran on, in place of what they say.
+        run: The row.
+        cluster: What it ran on, in place of what it says.
 
     Raises:
-        InputError: If it cannot be read, or a row lacks what a prediction needs.
+        InputError: If it lacks what a prediction needs, or its throughput.
     """
-    file = user_path(path)
-    if file.suffix != ".csv":
-        return _of_records(file, cluster)
-    columns, rows_read = read_csv(file, what="table of runs")
-    if set(TABLE) <= set(columns):
-        return tuple(_of_table(file, line, row, cluster) for line, row in rows_read)
-    return tuple(_of_run(row, cluster) for row in read_runs(file) if row.tokens_per_second)
-
-
-def _of_records(file: Path, cluster: Cluster | None) -> tuple[OwnRun, ...]:
-    """Jobs of records, all their repeats together."""
-    found = []
-    for launches in by_job(read_records(file, kind="train").records):
-        e = predict(job_of(launches[0].inputs), launches[0], cluster, None)
-        found.append(
-            OwnRun(
-                model=e.model, cluster=e.cluster, workload=e.workload, strategy=e.strategy,
-                rate=summarize(launches).tokens_per_second_per_device,
-                on=cluster.name if cluster is not None else "", framework=FRAMEWORK,
-            )
-        )  # fmt: skip
-    if not found:
-        raise InputError(
-            f"{file} holds no record of training", hint="a .csv file, or records of `measure`"
-        )
-    return tuple(found)
-
-
-def _of_run(run: Run, cluster: Cluster | None) -> OwnRun:
-    """A row with the columns of the shipped table."""
+    if cluster is not None:
+        run = Run({**run.row, "accelerator": cluster.accelerator.name}, run.line)
     plan, rate = run.plan(), run.tokens_per_second
     on = run.text("on") or ""
     where = plan.cluster
@@ -146,46 +111,6 @@ def _of_run(run: Run, cluster: Cluster | None) -> OwnRun:
         strategy=parse_strategy(strategy) if strategy else plan.strategy,
         rate=rate, on=on, framework=run.framework, row=run.row,
     )  # fmt: skip
-
-
-def _of_table(file: Path, line: int, row: dict[str, str], cluster: Cluster | None) -> OwnRun:
-    """A row of a short table."""
-    where = f"{file}: line {line}"
-    try:
-        gpus, strategy = parse_count(row["gpus"]), parse_strategy(row["strategy"])
-        base = load_cluster(row["on"]) if cluster is None else cluster
-        run_on = base.with_(accelerators=gpus)
-        workload = Workload(seq_len=parse_count(row["seq"]), global_batch=parse_count(row["batch"]))
-        model = load_model(row["model"])
-        strategy.check_mesh(gpus)
-    except InputError as error:
-        raise InputError(f"{where}: {error}", hint=error.hint) from error
-    rate = _rate(where, row, model, run_on, workload)
-    return OwnRun(
-        model=model, cluster=run_on, workload=workload, strategy=strategy, rate=rate, on=base.name,
-        framework=row.get("framework") or None,
-    )  # fmt: skip
-
-
-def _rate(where: str, row: dict[str, str], model: Model, on: Cluster, workload: Workload) -> float:
-    """Tokens/s per GPU of a row by whichever column it has."""
-    for name in ("step_s", "tokens_s", "mfu"):
-        text = (row.get(name) or "").strip()
-        if not text:
-            continue
-        try:
-            value = float(text.rstrip("%")) / (100.0 if text.endswith("%") else 1.0)
-        except ValueError:
-            value = 0.0
-        if not 0.0 < value < float("inf"):
-            raise InputError(f"{where}: {name} = {text} must be greater than 0")
-        if name == "step_s":
-            return workload.tokens_per_step / value / on.accelerators
-        if name == "tokens_s":
-            return value
-        peak = on.accelerator.peak(workload.precision)
-        return value * peak / model.training_flops(workload.seq_len, "causal")
-    raise InputError(f"{where}: no throughput is stated", hint="step_s, tokens_s or mfu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,18 +181,19 @@ def fit_own(name: str, runs: Sequence[OwnRun], base: Stack | None = None) -> Own
 def _usual(runs: Sequence[OwnRun]) -> Stack:
     """The stack of the runs' framework; all must have one."""
     found = {
-        stack_for(
+        stack.name: stack
+        for run in runs
+        if (stack := run.stack or stack_for(
             run.framework, device=run.cluster.accelerator.kind, compiled=run.strategy.compiled,
             fully_sharded=run.strategy.fully_sharded,
-        ).name: run
-        for run in runs
+        ))
     }  # fmt: skip
     if len(found) > 1:
         raise InputError(
             f"the runs are of several stacks: {', '.join(sorted(found))}",
             hint="remember each under a name of its own, or say which with --stack",
         )
-    return load_stack(next(iter(found)))
+    return next(iter(found.values()))
 
 
 def _range(e: Estimate) -> tuple[float, float]:
@@ -330,7 +256,7 @@ def write_own(fit: OwnFit, folder: Path) -> list[Path]:
         folder / "stacks" / f"{fit.name}.toml",
         f"# {text}\n{struct_toml(_rounded(fit.stack), {})}", make_folder=True,
     )  # fmt: skip
-    rows = [_row(run, fit.base.name) for run in fit.runs]
+    rows = [row_of(run, fit.base.name) for run in fit.runs]
     names = list(dict.fromkeys(key for row in rows for key in row))
     table = write_atomically(
         folder / "runs" / f"{fit.name}.csv", csv_text(rows, names), make_folder=True
@@ -348,8 +274,8 @@ def _rounded(stack: Stack) -> Stack:
     return msgspec.structs.replace(stack, **changes)
 
 
-def _row(run: OwnRun, base: str) -> dict[str, Any]:
-    """A run with the columns of the shipped table, and three more: base, on, strategy."""
+def row_of(run: OwnRun, base: str) -> dict[str, Any]:
+    """Return a run with the columns of the shipped table, and three more: base, on, strategy."""
     if run.row is not None:
         row: dict[str, Any] = dict(run.row)
     else:
@@ -370,7 +296,7 @@ def remembered(name: str, folder: Path) -> tuple[tuple[OwnRun, ...], Stack | Non
         return (), None
     rows = read_runs(file)
     base = next((text for row in rows if (text := row.text("base"))), None)
-    return tuple(_of_run(row, None) for row in rows), load_stack(base) if base else None
+    return tuple(own_run(row) for row in rows), load_stack(base) if base else None
 
 
 def joined(old: Sequence[OwnRun], new: Sequence[OwnRun]) -> list[OwnRun]:

@@ -61,6 +61,15 @@ def line_blocks(path: str | Path) -> Iterator[tuple[int, bytes]]:
         yield first, rest
 
 
+def first_bytes(path: str | Path) -> bytes:
+    """Return the first bytes of a file, unpacked, at most `BLOCK`.
+
+    Raises:
+        InputError: If the file cannot be read.
+    """
+    return next(_pieces(path), b"")
+
+
 def _pieces(path: str | Path) -> Iterator[bytes]:
     """The bytes of a file, unpacked; a packed file that was cut ends where it was cut."""
     handle = open_regular(path, what="log")
