@@ -40,6 +40,7 @@ from scalewise.diagnosis.result import (
     Verdict,
 )
 from scalewise.diagnosis.runs import Run, errors_of, measured_runs
+from scalewise.diagnosis.stalls import stall_costs
 from scalewise.diagnosis.traces import has_all_nodes, lay_beside, with_waits
 from scalewise.physics.memory import normal_cdf
 from scalewise.ranges import Z80
@@ -179,10 +180,14 @@ def diagnose_runs(
     """
     known = evidence or Evidence()
     e = runs[0].estimate
+    own = next((log for log in logs if log.key == runs[0].measurement.key), None)
+    gpus = e.cluster.accelerators
+    seconds = e.workload.tokens_per_step / (runs[0].rate * gpus)
+    if own is not None:
+        known = msgspec.structs.replace(known, steady=True)
     beside = None
     if trace is not None:
-        gpus = e.cluster.accelerators
-        beside = lay_beside(e, trace, e.workload.tokens_per_step / (runs[0].rate * gpus))
+        beside = lay_beside(e, trace, seconds)
         profile = with_waits(beside.profile, beside, whole=has_all_nodes(e, trace))
         known = msgspec.structs.replace(known, profile=profile)
     listed = candidates(
@@ -221,6 +226,7 @@ def diagnose_runs(
         changes=asked.changes,
         defaults=asked.defaults,
         logs=tuple(logs),
+        stalls=() if own is None else stall_costs(own, seconds),
     )
 
 

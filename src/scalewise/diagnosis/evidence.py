@@ -28,6 +28,10 @@ NODE_NOISE = 0.24
 `catalog/ranges.toml`. In a public case it is 4 to 21% (blog "IB vs Ethernet fine-tuning at
 scale")."""
 
+PADDED = 0.5
+"""Part of the prior of `padding` that is padding: the other one is stalls of checkpoints and
+evaluation, which steady steps leave out. Judgement."""
+
 WAITED_NOISE = 0.05
 """Standard deviation of the fraction that waits for data: loaders run ahead, and ranks differ."""
 
@@ -44,6 +48,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Bus bandwidth of nccl-tests between two nodes, bytes/s per node."""
     waited: float | None = None
     """Fraction of the step that waits for data, as a framework measures it."""
+    steady: bool = False
+    """Whether the measured number is that of steady steps, without stalls between them."""
 
 
 def parse_profile(text: str) -> dict[str, float]:
@@ -165,4 +171,6 @@ def log_evidence(table: Table, evidence: Evidence, run: int = 0) -> Array:
         total = total + log_nccl(table, evidence.node_rate)
     if evidence.waited is not None:
         total = total + log_waited(table, evidence.waited, run)
+    if evidence.steady and "padding" in table.keys:
+        total = total + np.where(table.cause == table.keys.index("padding"), np.log(PADDED), 0.0)
     return total

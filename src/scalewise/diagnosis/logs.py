@@ -43,6 +43,8 @@ class LogSummary:
     """What a log says besides the measured number."""
 
     path: str
+    key: str
+    """GPUs or strategy of its run, empty for the run that is asked about."""
     framework: str
     """What wrote it; empty for an export."""
     used: int
@@ -114,6 +116,7 @@ def from_log(text: str, key: str = "") -> LogRun:
         configured=any(mark in log.head for mark in CONFIGURATIONS),
         said=LogSummary(
             path=log.path,
+            key=key,
             framework=log.framework,
             used=found.used,
             total=found.total,

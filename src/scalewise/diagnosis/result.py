@@ -12,6 +12,7 @@ from scalewise.results import Result
 if TYPE_CHECKING:
     from scalewise.ask.defaults import Default
     from scalewise.diagnosis.logs import LogSummary
+    from scalewise.diagnosis.stalls import StallCost
     from scalewise.diagnosis.traces import TraceBeside
     from scalewise.step.result import Estimate
 
@@ -140,6 +141,8 @@ class Diagnosis(Result):
     defaults: tuple[Default, ...]
     logs: tuple[LogSummary, ...] = ()
     """What logs say besides the measured numbers: steps used, stalls, drift."""
+    stalls: tuple[StallCost, ...] = ()
+    """What stalls in the log of the first run cost."""
     trace: TraceBeside | None = None
     """A trace beside the prediction."""
 
@@ -184,6 +187,7 @@ class Diagnosis(Result):
             "comparable": [asdict(each) for each in self.comparable],
             "faster": list(self.faster),
             "logs": [each.to_dict() for each in self.logs],
+            "stalls": [asdict(each) for each in self.stalls],
             "trace": _trace_dict(self.trace),
             "notes": list(self.notes),
             "changes": list(self.changes),

@@ -145,8 +145,8 @@ def read_user_runs(
             return list(runs_of(read_records(path, kind="train").records))
         return list(_table_runs(rows, path, given, exact=exact))
     columns, found = read_csv(path, what="table of runs")
-    words = {"on", "gpus", *MEASURED} - {"step_seconds"}
-    if set(REQUIRED) & set(columns) or not words & set(columns):
+    usual = {"on", "gpus", *MEASURED} - {"step_seconds"}
+    if set(REQUIRED) & set(columns) or not usual & set(columns):
         return read_runs(path)
     _check_columns(columns, path)
     return list(_table_runs(found, path, given, exact=exact))
@@ -263,7 +263,7 @@ def _table_runs(
     for line, row in rows:
         given = {key: value.strip() for key, value in row.items() if value and value.strip()}
         if given:
-            yield _table_run(given | words, line, path, exact=exact)
+            yield _table_run(given | {**words}, line, path, exact=exact)
 
 
 def _table_run(row: dict[str, str], line: int, path: str, *, exact: bool) -> TableRun:

@@ -15,7 +15,7 @@ from scalewise.diagnosis.nearest import OWN
 from scalewise.report.suggestions import suggestions
 from scalewise.report.terminal import print_defaults, print_title, put, say, table
 from scalewise.report.words import counted, device_word, title
-from scalewise.units import format_bytes, format_dollars, format_percent, grouped
+from scalewise.units import format_bytes, format_dollars, format_percent, format_seconds, grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,7 +66,8 @@ def lead(found: Diagnosis) -> str:
     run, word = found.runs[0], device_word(found.estimate.cluster.accelerator.kind)
     given = "" if "tok" in run.text or run.text.split()[-1:] == [run.text] else f" ({run.text})"
     numbers = (
-        f"{exact(run.measured)} tok/s/{word}{given} measured, {grouped(run.expected)} expected, "
+        f"{exact(run.measured)} tok/s/{word}{given} measured{steady_words(found)}, "
+        f"{grouped(run.expected)} expected, "
         f"{grouped(run.low)}-{grouped(run.high)} normal (80% prediction interval)"
     )
     slower = format_percent(run.percentile, decimals=0)
@@ -86,6 +87,11 @@ def lead(found: Diagnosis) -> str:
     elif not stands_out(found):
         text += " No cause stands out."
     return text
+
+
+def steady_words(found: Diagnosis) -> str:
+    """Return that steady steps are meant, where stalls are known."""
+    return " in the steady step" if found.stalls else ""
 
 
 def stands_out(found: Diagnosis) -> bool:
@@ -131,24 +137,36 @@ def log_lines(said: LogSummary) -> list[tuple[str, ...]]:
         word = "slower" if said.drift.change > 0.0 else "faster"
         hours = f" over {said.drift.hours:.1f} h" if said.drift.hours > 0.0 else ""
         lines.append(("Drift", f"{format_percent(abs(said.drift.change))} {word}{hours}."))
-    if said.waited is not None:
-        lines.append(("Waiting for data", f"{format_percent(said.waited)} of a step."))
     if said.notes:
         lines.append(("Reading", "; ".join(said.notes) + "."))
     return lines
 
 
-def with_stalls(found: Diagnosis) -> str:
-    """Return the rate over the whole log, where more than 1% of its time is lost to stalls."""
-    lost = sum(stall.fraction for stall in found.logs[0].stalls)
-    if lost < 0.01:
-        return ""
+def cost_lines(found: Diagnosis) -> list[str]:
+    """Return what stalls cost per step, and what it brings to mend each."""
+    lost = sum(each.fraction for each in found.stalls if each.cause != "data")
     word = device_word(found.estimate.cluster.accelerator.kind)
-    return f"{grouped(found.runs[0].measured * (1.0 - lost))} tok/s/{word} over the whole log."
+    lines = [
+        f"{STALLS[each.cause]} cost {format_seconds(each.seconds_per_step)} per step, "
+        f"{format_percent(each.fraction)} of the time; without: "
+        f"{format_percent(each.gain, sign=True)} ({each.mend})."
+        for each in found.stalls
+        if each.fraction >= LEAST_STALLED
+    ]
+    if lost >= LEAST_STALLED:
+        whole = grouped(found.runs[0].measured * (1.0 - lost))
+        lines.append(f"with them, {whole} tok/s/{word} over the whole log.")
+    return lines
 
 
-STALLS = {"checkpoint": "checkpoints", "evaluation": "evaluation", "unnamed": "slow steps or gaps"}
+STALLS = {
+    "checkpoint": "checkpoints", "evaluation": "evaluation", "unnamed": "slow steps or gaps",
+    "data": "waiting for data",
+}  # fmt: skip
 """Words of stalls by cause."""
+
+LEAST_STALLED = 0.01
+"""Fraction of the time from which the cost of a stall is printed."""
 
 
 def stall_line(stall: Stall) -> str:
@@ -182,8 +200,7 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
     for said in found.logs:
         for label, *texts in log_lines(said):
             say(console, label, *texts)
-    if found.logs and (line := with_stalls(found)):
-        say(console, "With all of them", line)
+    say(console, "Stalls", *cost_lines(found))
     if len(found.runs) > 1:
         _print_runs(found, console)
     for label, chosen in (("Comparable", True), ("Published", False)):
