@@ -1,6 +1,7 @@
 """Diagnosis of public threads: what is said of a measured number, and what the thread found.
 
     python benchmarks/diagnose_public.py
+    python benchmarks/diagnose_public.py oumi       # threads whose name has a word
 
 No constant was fitted on these runs. Facts that a thread does not state are marked as assumed.
 Printed: verdict, odds of the first causes with their values, groups, and the named measurement.
@@ -8,6 +9,7 @@ Printed: verdict, odds of the first causes with their values, groups, and the na
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,6 +58,24 @@ QWEN_32B = {
     "model": "qwen3-32b", "on": "h100-sxm-96gb-500w", "seq": 4096, "stack": "torchtitan",
 }  # fmt: skip
 
+# HuggingFaceFW/ablation-model-fineweb-v1: the table of oumi's configs/examples/
+# fineweb_ablation_pretraining/README.md. Samples have 2,048 tokens (pull request 225). FSDP has
+# micro-batches of 16 (pull request 207) and gradient checkpointing (removed in 236); 16 of them per
+# step are assumed. GCP's A100 machines have 50 Gbit/s per 4 GPUs.
+OUMI = "https://github.com/oumi-ai/oumi"
+LLAMA_2B = sw.Model(
+    name="llama2b-fineweb", layers=24, hidden=2048, ffn=8192, heads=32, vocab=50272, tied=True
+)
+GCP = {
+    "model": LLAMA_2B, "on": "gcp-a2-high", "node": 4, "gpus": 16, "seq": 2048, "batch": 4096,
+    "stack": "accelerate",
+}  # fmt: skip
+# Two NICs of Slingshot 11 per node are assumed, and no recompute.
+POLARIS = {
+    "model": LLAMA_2B, "on": "a100-sxm-40gb", "node": 4, "network": "2x200G-roce", "gpus": 8,
+    "strategy": "ddp8-mb2", "seq": 2048, "stack": "transformers",
+}  # fmt: skip
+
 THREADS = (
     Thread(name=f"{TITAN}/issues/708, 32 GPUs", truth="network between nodes (TCP)",
            measured="1786 tok/s", words=LLAMA_8B),
@@ -92,13 +112,29 @@ THREADS = (
     Thread(name=f"{TITAN}/pull/1690, FSDP 4 x TP 8", truth="eager tensor parallelism (not listed)",
            measured="876 tok/s",
            words=QWEN_32B | {"gpus": 32, "strategy": "fsdp4-tp8-mb16-acfull", "batch": 64}),
+    Thread(name=f"{OUMI}/pull/213, FSDP on 4 nodes", truth="network between nodes (HSDP +34%)",
+           measured="7085 tok/s", words=GCP | {"strategy": "fsdp16-mb16-acfull"}),
+    Thread(name=f"{OUMI}/pull/213, FSDP and HSDP on 4 nodes",
+           truth="network between nodes (HSDP +34%)",
+           measured="fsdp16-mb16-acfull=7085,hsdp4x4-mb16-acfull=9524",
+           words=GCP | {"strategy": "fsdp16-mb16-acfull"}),
+    Thread(name=f"{OUMI}/pull/213, HSDP on 1, 2 and 4 nodes", truth="healthy, as far as is known",
+           measured="4=11110,8=10445,16=9524", words=GCP | {"strategy": "hsdp4x4-mb16-acfull"}),
+    Thread(name=f"{OUMI}/pull/205, 4 accumulation steps on 2 nodes",
+           truth="gradients reduced too often over the network", measured="4787 tok/s",
+           words=POLARIS | {"batch": 64}),
+    Thread(name=f"{OUMI}/pull/205, 128 accumulation steps on 2 nodes", truth="healthy",
+           measured="11187 tok/s", words=POLARIS | {"batch": 2048}),
 )  # fmt: skip
 
 
 def main() -> None:
     """Print what is said of every thread."""
     start = time.process_time()
+    only = sys.argv[1] if len(sys.argv) > 1 else ""
     for each in THREADS:
+        if only not in each.name:
+            continue
         found = sw.diagnose(**each.words, measured=each.measured, **each.extra)
         run = found.runs[0]
         print(f"{each.name}\n  truth: {each.truth}")

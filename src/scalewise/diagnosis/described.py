@@ -128,7 +128,7 @@ def is_configuration(path: str) -> bool:
         if file.suffix == ".gz" or _holds_trace(first_bytes(file)):
             return False
         return '"log_history"' not in read_text(path, what="configuration")
-    return file.suffix in (".yaml", ".yml", ".toml", ".sh", ".slurm", ".sbatch")
+    return file.suffix in (".yaml", ".yml", ".toml", ".sh", ".slurm", ".sbatch", ".py")
 
 
 def is_trace(path: str) -> bool:
