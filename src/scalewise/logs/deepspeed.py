@@ -17,6 +17,7 @@ from scalewise.logs.line import StepLine
 LINES = (
     StepLine(
         framework="deepspeed",
+        dense=True,
         mark=b"CurrSamplesPerSec=",
         once=(b"global_step=",),
         pattern=re.compile(

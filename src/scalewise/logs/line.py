@@ -67,6 +67,9 @@ class StepLine:
     """Kind of its memory."""
     digits: float = 0.0
     """Relative error of what is printed with few digits."""
+    dense: bool = False
+    """Whether its pattern has the mark and all other words, and only `[^\\0]` and `\\s` of it could
+    match the end of a line: blocks of such lines are read at once."""
     window: bool = False
     """Whether a number is the mean since the last line, and not of one step alone."""
 

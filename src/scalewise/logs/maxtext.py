@@ -15,6 +15,7 @@ from scalewise.logs.line import StepLine
 LINES = (
     StepLine(
         framework="maxtext",
+        dense=True,
         mark=b"completed step: ",
         once=(b"seconds: ",),
         pattern=re.compile(

@@ -16,6 +16,7 @@ from scalewise.logs.line import StepLine
 LINES = (
     StepLine(
         framework="megatron-lm",
+        dense=True,
         mark=b"elapsed time per iteration (ms): ",
         twice=(b"iteration ",),
         pattern=re.compile(

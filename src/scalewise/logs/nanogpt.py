@@ -15,6 +15,7 @@ from scalewise.logs.line import StepLine
 LINES = (
     StepLine(
         framework="nanogpt",
+        dense=True,
         mark=b": loss ",
         once=(b"iter ", b", time "),
         pattern=re.compile(

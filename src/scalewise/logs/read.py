@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +30,9 @@ from scalewise.logs import (
     torchtitan,
 )
 from scalewise.logs.blocks import line_blocks
-from scalewise.logs.line import ANSI, GROUPS, StepLine, number
+from scalewise.logs.clock import clock_of
+from scalewise.logs.dense import HEAD, columns_of, read_dense
+from scalewise.logs.line import ANSI, StepLine
 from scalewise.logs.progress_bar import MARKS, Reading, longest, reading, windows
 from scalewise.logs.run_log import CHECKPOINT, EVALUATION, RunLog, Stated, Steps
 from scalewise.numeric import Array, Index
@@ -56,7 +57,7 @@ FRAMEWORKS = (*dict.fromkeys(each.framework for each in LINES), "transformers", 
 MAX_HEAD = 4 << 20
 """Bytes before the first step that are kept for configurations."""
 
-SETTLED = 64 << 20
+SETTLED = 16 << 20
 """Bytes after which only the kinds of lines are looked for that were found."""
 
 _EVENTS = (
@@ -68,8 +69,6 @@ _EVENTS = (
     (b"val loss", EVALUATION),
 )
 _RANK = re.compile(rb"\s*(?:\S+\s)??\[?(?:rank|default)?(\d{1,6})\]?: ?(?=[^\d\s]|\s)")
-_ISO = re.compile(rb"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
-_AMERICAN = re.compile(rb"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)")
 
 SAVING = b"Saving model checkpoint"
 """What the Trainer prints before it saves."""
@@ -84,8 +83,8 @@ class _Lines:
 
     kind: StepLine
     line: list[int] = field(default_factory=list)
-    groups: list[bytes | None] = field(default_factory=list)
-    """Of one line after the other."""
+    parts: list[dict[str, Array]] = field(default_factory=list)
+    """Numbers by column, of one block after the other."""
     heads: list[bytes] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
     damaged: list[int] = field(default_factory=list)
@@ -169,6 +168,15 @@ def _find(
 ) -> None:
     """Find the step lines of one kind in a block of whole lines."""
     kind = found.kind
+    if kind.dense and (whole := read_dense(kind, block)) is not None:
+        spans.append((0, len(block), found, len(found.line)))
+        count = len(whole.heads)
+        found.line.extend(range(first, first + count))
+        found.heads.extend(whole.heads)
+        found.events.extend([0] * count)
+        found.parts.append(whole.columns)
+        return
+    groups: list[tuple[bytes | None, ...]] = []
     mark, search, find = kind.mark, kind.pattern.search, block.find
     words = [(mark, 1), *((word, 1) for word in kind.once), *((word, 2) for word in kind.twice)]
     colored, returns = b"\x1b" in block, b"\r" in block
@@ -201,10 +209,12 @@ def _find(
         else:
             spans.append((begin, end, found, len(found.line)))
             found.line.append(line)
-            found.groups.extend(match.groups())
-            found.heads.append(text[: min(match.start(), 96)])
+            groups.append(match.groups())
+            found.heads.append(text[: min(match.start(), HEAD)])
             found.events.append(0)
         at = find(mark, end)
+    if groups:
+        found.parts.append(columns_of(kind, list(zip(*groups, strict=True))))
 
 
 def _find_bars(scan: _Scan, block: bytes, first: int) -> None:
@@ -273,7 +283,7 @@ def _of_lines(path: str, found: list[_Lines], head: bytes) -> RunLog:
             hint="name a log with whole lines",
         )
     columns = _columns(lines)
-    clock = _clock(lines.heads)
+    clock = clock_of(lines.heads)
     kept, start, more = _once(lines, columns, clock)
     notes += more
     if lines.damaged:
@@ -297,36 +307,20 @@ def _of_lines(path: str, found: list[_Lines], head: bytes) -> RunLog:
 
 def _columns(lines: _Lines) -> dict[str, Array]:
     """Numbers of all lines by column; NaN where a line lacks one."""
-    columns: dict[str, Array] = {}
-    names = sorted(lines.kind.pattern.groupindex.items(), key=lambda each: each[1])
-    for place, (group, _) in enumerate(names):
-        column, factor = GROUPS[group]
-        texts = [b"nan" if each is None else each for each in lines.groups[place :: len(names)]]
-        columns[column] = _numbers(texts) * factor
+    columns = {
+        name: np.concatenate([part[name] for part in lines.parts]) for name in lines.parts[0]
+    }
     if "step" not in columns:
         columns["step"] = np.arange(1.0, len(lines.line) + 1.0)
     return columns
-
-
-def _numbers(texts: list[bytes]) -> Array:
-    """Printed numbers; NaN for what is none, such as a loss of "-"."""
-    try:
-        return np.array(b"\n".join(texts).replace(b",", b"").split(b"\n")).astype(np.float64)
-    except ValueError:
-        pass
-    found = np.full(len(texts), np.nan)
-    for place, text in enumerate(texts):
-        try:
-            found[place] = number(text)
-        except ValueError:
-            continue
-    return found
 
 
 def _once(lines: _Lines, columns: dict[str, Array], clock: Array) -> tuple[Index, Index, list[str]]:
     """Return the places of lines that count, which start each belongs to, and notes."""
     notes: list[str] = []
     places = np.arange(len(lines.line))
+    if not any(lines.heads) and np.all(np.diff(columns["step"]) > 0.0):
+        return places, np.zeros(len(places), dtype=np.int64), notes
     labels = [found[1] if (found := _RANK.match(each)) else b"" for each in lines.heads]
     ranks = Counter(labels)
     if len(ranks) > 1:
@@ -364,41 +358,6 @@ def _once(lines: _Lines, columns: dict[str, Array], clock: Array) -> tuple[Index
     if start:
         notes.append(f"the run was started {start + 1} times")
     return np.array(kept), np.array(starts), notes
-
-
-def _clock(heads: Sequence[bytes]) -> Array:
-    """Wall clock of lines by their time stamps, s; NaN without one."""
-    minutes: dict[bytes, float] = {}
-    found = np.full(len(heads), np.nan)
-    at = 0
-    for place, head in enumerate(heads):
-        # The stamp is where it was, and mostly in the same minute.
-        base = minutes.get(head[at : at + 17])
-        if base is None:
-            match = _ISO.search(head) or _AMERICAN.search(head)
-            if match is None:
-                continue
-            at = match.start()
-            base = minutes[head[at : at + 17]] = _minute(match)
-        text = head[at + 17 : at + 23]
-        # Another stamp behind it: the first one is of another line that was cut.
-        if not text[:2].isdigit() or head.count(head[at : at + 10]) > 1:
-            continue
-        part = text[2:].replace(b",", b".", 1)
-        digits = part[1:].isdigit() and part[:1] == b"."
-        found[place] = base + float(text[:2] + part if digits else text[:2])
-    return found
-
-
-def _minute(match: re.Match[bytes]) -> float:
-    """Seconds since 1970 at the minute of a time stamp; NaN for a day that is none."""
-    order = (1, 2, 3) if match.re is _ISO else (3, 1, 2)
-    date = b"-".join(match[part] for part in order).decode()
-    try:
-        day = float(np.datetime64(date, "s").astype(np.int64))
-    except ValueError:
-        return float("nan")
-    return day + 3600.0 * int(match[4]) + 60.0 * int(match[5])
 
 
 def _steps(lines: _Lines, columns: dict[str, Array], kept: Index, start: Index) -> Steps:

@@ -80,6 +80,7 @@ def _strategy(
 LINES = tuple(
     StepLine(
         framework="torchtitan",
+        dense=True,
         mark=letter + b"ps: ",
         once=(b"step:", b"memory:"),
         pattern=re.compile(_BEFORE + letter + _AFTER),
