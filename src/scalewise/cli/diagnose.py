@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Rank the causes of a slow run by a measured number.")
-@question_options(partial=True)
 @click.option(
     "--from",
     "sources",
@@ -80,6 +79,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Output file: .json, .csv, .parquet, .html, .svg or .png.",
 )
+@question_options(partial=True)
 def diagnose(
     words: dict[str, Any],
     sources: tuple[str, ...],

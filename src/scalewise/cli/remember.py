@@ -34,7 +34,6 @@ PLANNED = (
 
 @click.command(short_help="Keep your runs; later answers use them.")
 @click.argument("name")
-@question_options(leave=("model", *PLANNED), partial=True)
 @click.option("--model", metavar="MODEL", help="Model of a log that does not state it.")
 @click.option(
     "--from",
@@ -53,6 +52,11 @@ PLANNED = (
     help="Catalog folder. [$SCALEWISE_CATALOG, else scalewise-catalog]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print runs, errors and intervals as JSON.")
+@question_options(
+    leave=("model", *PLANNED),
+    instead={"stack": ("NAME", "Stack to start from. [that of earlier runs, or of the runs]")},
+    partial=True,
+)
 def remember(
     *,
     words: dict[str, Any],

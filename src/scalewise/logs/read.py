@@ -319,7 +319,8 @@ def _once(lines: _Lines, columns: dict[str, Array], clock: Array) -> tuple[Index
     """Return the places of lines that count, which start each belongs to, and notes."""
     notes: list[str] = []
     places = np.arange(len(lines.line))
-    if not any(lines.heads) and np.all(np.diff(columns["step"]) > 0.0):
+    # Every step once, in order: no rank repeats another, and no start follows another.
+    if np.all(np.diff(columns["step"]) > 0.0):
         return places, np.zeros(len(places), dtype=np.int64), notes
     labels = [found[1] if (found := _RANK.match(each)) else b"" for each in lines.heads]
     ranks = Counter(labels)
