@@ -37,3 +37,20 @@ def test_wrong_usage(run, tmp_path):
     result = run("remember", "mine", "--from", str(tmp_path / "absent.csv"))
     assert result.exit_code == 2
     assert "no such file" in result.stderr
+
+
+def test_a_log_and_its_flags(run, tmp_path):
+    log, own = "tests/data/logs/torchtitan.log", str(tmp_path / "own")
+    done = run("remember", "mine", "--from", log, "--on", "oci-h100", "--gpus", "32", "-o", own)
+    assert done.exit_code == 0, done.stderr
+    assert "llama-3-8b fsdp32-mb1-acop on 32x oci-h100" in done.stdout
+    assert ",oci-h100,fsdp32-mb1-acop" in (tmp_path / "own" / "runs" / "mine.csv").read_text()
+    fitted = run("calibrate", "mine2", "--from", log, "-o", own)
+    assert fitted.stdout.startswith("mine2: 1 run at 0.99 times the speed of pytorch")
+
+
+def test_other_commands_take_the_log(run):
+    log = "tests/data/logs/torchtitan.log"
+    assert "llama-3-8b" in run("compare", log).stdout
+    judged = json.loads(run("validate", log, "--json").stdout)
+    assert "torchtitan.log" in json.dumps(judged)
