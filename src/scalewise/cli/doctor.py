@@ -162,7 +162,7 @@ def _diagnose(found: dict[str, Any]) -> str:
     tools = found["diagnose"]
     lines = [f"{tool}: {DIAGNOSE[tool]}" for tool, present in tools.items() if present]
     if found["extras"]["torch"]:
-        lines.append("torch.profiler: traces for --trace")
+        lines.append("torch.profiler: traces for diagnose --from")
     absent = [tool for tool, present in tools.items() if not present]
     if not found["extras"]["torch"]:
         absent.append("torch.profiler")
