@@ -172,7 +172,7 @@ def mlp_passes(case: Case, t: Gemms) -> Passes:
     dense = Passes(t.up + t.down, t.up_dgrad + t.down_dgrad, t.up_wgrad + t.down_wgrad)
     if not case.has_experts:
         return dense
-    sparse = case.split.middle_sparse
+    sparse = case.slowest_sparse
     mixed = dense.times(1.0 - sparse)
     if not some(case.sparse.shared_ffn):
         return mixed
@@ -288,7 +288,7 @@ def module_seconds(case: Case, up_projections: Num, activation: Num, t: Gemms) -
         "latent": up_projections,
         "activation": activation,
         # Backward never needs the output of the last GEMM.
-        "mlp": (1.0 - split.middle_sparse)
+        "mlp": (1.0 - case.slowest_sparse)
         * where(
             mlp_tiles.tiled(case), 0.0, t.up + (1.0 - case.habits.recompute_skips_last) * t.down
         ),

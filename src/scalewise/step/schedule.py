@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from scalewise.derivation import Derivation, Letter
 from scalewise.numeric import Num, maximum, minimum, scalar, some, where
 from scalewise.physics import pipeline as physics
-from scalewise.step import zero_bubble
-from scalewise.step.block import Block
+from scalewise.step import data_parallel, zero_bubble
+from scalewise.step.block import Block, layer_block
 from scalewise.step.case import Case
 from scalewise.step.data_parallel import LayerTraffic
+from scalewise.step.layer import layer_times
 from scalewise.step.stage import Stage
 
 if TYPE_CHECKING:
@@ -92,15 +93,18 @@ def microbatch_latency(
         waits = waits | case.habits.syncs_once(case.split)
     slower = (more - near - (stage.others - own_near)) * (block.path_inner - block.path_unreduced)
     slower = slower + (near - own_near) * (block.path_near - block.path_unreduced)
+    ahead, behind = _elsewhere(case, block, stage)
     return MicrobatchLatency(
         forward=more * block.first_forward
         + pp * (block.forward_alone + gather)
         + roots
-        + forward * head,
+        + forward * head
+        + ahead,
         backward=(more - near) * block.path_inner
         + near * block.path_near
         + pp * block.path_last
-        + (1.0 - forward) * head,
+        + (1.0 - forward) * head
+        + behind,
         own_forward=stage.others * block.first_forward
         + stage.one * block.forward_alone
         + gather
@@ -115,6 +119,25 @@ def microbatch_latency(
         once=where(waits & ~case.split.zero_bubble, maximum(slower, 0.0), 0.0),
         lead=stage.lead,
     )
+
+
+def _elsewhere(case: Case, block: Block, stage: Stage) -> tuple[Num, Num]:
+    """By how much other stages differ from the slowest one for its dense layers, seconds.
+
+    Forward and backward of one micro-batch through them.
+    """
+    if not case.dense_first:
+        return 0.0, 0.0
+    others = case.of_other_stages
+    other = layer_block(others, layer_times(others), data_parallel.layer_traffic(others))
+    last = case.split.pp - 1.0
+    more = case.shape.layers - stage.layers - last
+    forward = more * (other.first_forward - block.first_forward)
+    forward = forward + last * (other.forward_alone - block.forward_alone)
+    backward = more * (other.path_inner - block.path_inner)
+    backward = backward + last * (other.path_last - block.path_last)
+    slow = case.first_slowest
+    return where(slow, forward, 0.0), where(slow, backward, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
