@@ -93,18 +93,15 @@ def microbatch_latency(
         waits = waits | case.habits.syncs_once(case.split)
     slower = (more - near - (stage.others - own_near)) * (block.path_inner - block.path_unreduced)
     slower = slower + (near - own_near) * (block.path_near - block.path_unreduced)
-    ahead, behind = _elsewhere(case, block, stage)
-    return MicrobatchLatency(
+    latency = MicrobatchLatency(
         forward=more * block.first_forward
         + pp * (block.forward_alone + gather)
         + roots
-        + forward * head
-        + ahead,
+        + forward * head,
         backward=(more - near) * block.path_inner
         + near * block.path_near
         + pp * block.path_last
-        + (1.0 - forward) * head
-        + behind,
+        + (1.0 - forward) * head,
         own_forward=stage.others * block.first_forward
         + stage.one * block.forward_alone
         + gather
@@ -119,6 +116,10 @@ def microbatch_latency(
         once=where(waits & ~case.split.zero_bubble, maximum(slower, 0.0), 0.0),
         lead=stage.lead,
     )
+    if not case.dense_first:
+        return latency
+    ahead, behind = _elsewhere(case, block, stage)
+    return replace(latency, forward=latency.forward + ahead, backward=latency.backward + behind)
 
 
 def _elsewhere(case: Case, block: Block, stage: Stage) -> tuple[Num, Num]:
@@ -126,8 +127,6 @@ def _elsewhere(case: Case, block: Block, stage: Stage) -> tuple[Num, Num]:
 
     Forward and backward of one micro-batch through them.
     """
-    if not case.dense_first:
-        return 0.0, 0.0
     others = case.of_other_stages
     other = layer_block(others, layer_times(others), data_parallel.layer_traffic(others))
     last = case.split.pp - 1.0
