@@ -178,7 +178,7 @@ def mlp_passes(case: Case, t: Gemms) -> Passes:
         return mixed
     s = shared_gemms(case)
     shared = Passes(s.up + s.down, s.up_dgrad + s.down_dgrad, s.up_wgrad + s.down_wgrad)
-    return mixed.plus(shared.times(sparse * (case.sparse.shared_ffn > 0.0)))
+    return mixed.plus(shared.times(where(case.sparse.shared_ffn > 0.0, sparse, 0.0)))
 
 
 def qkv_passes(case: Case, t: Gemms) -> tuple[Passes, Num]:
