@@ -17,6 +17,7 @@ import csv
 import gzip
 import math
 import random
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -59,24 +60,29 @@ def _cluster(name: str, gpus: int) -> Cluster:
     return load_cluster(name, accelerators=gpus)
 
 
-def ask(row: Row) -> Estimate:
-    """Return today's estimate for the question of a row."""
+def inputs(row: Row) -> tuple[Model, Cluster, Workload, Strategy, Stack]:
+    """Return what the question of a row is about."""
     changes: dict[str, object] = {name: row[name] for name in ("algorithm", "protocol")}
     if row["power_cap"]:
         changes["power_cap_watts"] = float(row["power_cap"])
-    return estimate(
-        _model(row["model"]),
-        _cluster(row["cluster"], int(row["gpus"])).with_(**changes),
-        Workload(
-            seq_len=int(row["seq_len"]),
-            global_batch=int(row["batch"]),
-            precision=row["precision"],
-            imbalance=float(row.get("imbalance") or 1.0),
-            capacity=float(row["capacity"]) if row.get("capacity") else None,
-        ),
-        parse_strategy(row["strategy"]),
-        stack=_stack(row["stack"]),
+    workload = Workload(
+        seq_len=int(row["seq_len"]),
+        global_batch=int(row["batch"]),
+        precision=row["precision"],
+        imbalance=float(row.get("imbalance") or 1.0),
+        capacity=float(row["capacity"]) if row.get("capacity") else None,
     )
+    cluster = _cluster(row["cluster"], int(row["gpus"])).with_(**changes)
+    return (
+        _model(row["model"]), cluster, workload, parse_strategy(row["strategy"]),
+        _stack(row["stack"]),
+    )  # fmt: skip
+
+
+def ask(row: Row) -> Estimate:
+    """Return today's estimate for the question of a row."""
+    model, cluster, workload, strategy, stack = inputs(row)
+    return estimate(model, cluster, workload, strategy, stack=stack)
 
 
 def answer(e: Estimate) -> dict[str, float | None]:
@@ -140,19 +146,26 @@ def draw(number: int, seed: int = SEED, *, experts: bool = False) -> list[Row]:
         seed: Of the draw.
         experts: Whether about models with experts, or about dense ones.
     """
+    return [question for question, _ in drawn(number, seed, experts=experts)]
+
+
+def drawn(
+    number: int, seed: int = SEED, *, experts: bool = False
+) -> Iterator[tuple[Row, Estimate]]:
+    """Yield the questions of `draw` with today's estimates."""
     rng = random.Random(seed)
-    found: list[Row] = []
     models = [_model(name) for name in names("models")]
     models = [model for model in models if has_experts(model) == experts]
-    while len(found) < number:
+    found = 0
+    while found < number:
         try:
             question = _draw_question(rng, rng.choice(models))
-            ask(question)
+            e = ask(question)
         except ScalewiseError:
             # Not every size, strategy and precision goes with every machine.
             continue
-        found.append(question)
-    return found
+        found += 1
+        yield question, e
 
 
 def has_experts(model: Model) -> bool:

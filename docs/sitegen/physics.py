@@ -78,6 +78,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "step/layer.py",
         "step/block.py",
         "step/stage.py",
+        "step/slowest_mix.py",
         "step/compose.py",
         "step/terms.py",
         "step/flops.py",

@@ -8,7 +8,7 @@ from typing import get_args
 
 import msgspec
 import pytest
-from golden_estimates import ask, draw, read
+from golden_estimates import drawn, inputs, read
 from hypothesis import given, settings
 
 from draws import points
@@ -186,13 +186,15 @@ def test_every_derivation_of_2000_strategies_gives_its_number(tuned):
     # Every schedule, sharding, context ring and collective, on catalog chips and on a tuned one.
     conventions = get_args(Convention)
     for place, row in enumerate(read()):
-        e = ask(row)
+        model, cluster, workload, strategy, stack = inputs(row)
+        convention = "causal"
         if place % 2:
-            chip = e.cluster.accelerator.with_(architecture=tuned)
-            e = estimate(
-                e.model, e.cluster.with_(accelerator=chip), e.workload, e.strategy, stack=e.stack,
-                convention=conventions[place // 2 % len(conventions)],
-            )  # fmt: skip
+            chip = cluster.accelerator.with_(architecture=tuned)
+            cluster = cluster.with_(accelerator=chip)
+            convention = conventions[place // 2 % len(conventions)]
+        # As a table of one row it is its own origin.
+        e = estimate(model, cluster, workload, [strategy], stack=stack, convention=convention)[0]
+        if place % 2:
             assert one(e.origin.case.rates.gemm_fill) == 300.0
         assert_explained(e)
 
@@ -210,8 +212,7 @@ def test_every_derivation_of_models_with_experts_gives_its_number(tuned):
     # 2,000 more: every dispatcher, CUDA graph and fusion, balanced or not.
     rng = random.Random(5)
     seen = set()
-    for place, question in enumerate(draw(2000, seed=5, experts=True)):
-        e = ask(question)
+    for place, (_, e) in enumerate(drawn(2000, seed=5, experts=True)):
         stack = msgspec.structs.replace(
             e.stack,
             dispatcher=rng.choice(DISPATCHERS),
@@ -229,9 +230,8 @@ def test_every_derivation_of_models_with_experts_gives_its_number(tuned):
         if place % 2:
             chip = chip.with_(architecture=tuned)
         strategy = e.strategy.with_(offload=drawn_offload(rng, e.strategy, workload))
-        e = estimate(
-            e.model, e.cluster.with_(accelerator=chip), workload, strategy, stack=stack
-        )  # fmt: skip
+        cluster = e.cluster.with_(accelerator=chip)
+        e = estimate(e.model, cluster, workload, [strategy], stack=stack)[0]
         assert_explained(e)
         seen |= {key for key, seconds in e.terms.items() if seconds}
     # Those of frozen models are in test_step_tuning.
@@ -242,8 +242,7 @@ def test_every_derivation_of_variants_of_sharding_gives_its_number():
     rng = random.Random(11)
     seen = set()
     for experts in (False, True):
-        for question in draw(400, seed=11, experts=experts):
-            before = ask(question)
+        for _, before in drawn(400, seed=11, experts=experts):
             strategy = varied(rng, before.strategy, experts=before.model.moe is not None)
             seen |= set(str(strategy).split("-"))
             stack = msgspec.structs.replace(
@@ -251,7 +250,8 @@ def test_every_derivation_of_variants_of_sharding_gives_its_number():
                 reduce_every_micro_step=rng.random() < 0.5,
                 pipeline_gathers_once=rng.random() < 0.5,
             )
-            e = estimate(before.model, before.cluster, before.workload, strategy, stack=stack)
+            of = before.model, before.cluster, before.workload
+            e = estimate(*of, [strategy], stack=stack)[0]
             assert_explained(e)
     words = {"hpz8", "qwz", "qgz", "synconce", "hiergather", "reduceeach", "reduceonce", "bucket25"}
     assert words <= seen

@@ -48,6 +48,38 @@ def bubble_of_few(latency: Num, stages: Num, chunks: Num, num_microbatches: Num)
     return result
 
 
+def bubble_of_first(
+    others: Num, forward: Num, backward: Num, stages: Num, num_microbatches: Num
+) -> Num:
+    """Return the idle time of a slowest first stage under 1F1B, seconds.
+
+        max(O - (p - 1) f, 0) + max(O - (p - 1) b, 0)
+
+    It waits for its first micro-batch in warm-up, and for its last in cool-down. Meanwhile it works
+    on p - 1 others: forward in warm-up, backward in cool-down. With n <= p the waits are one:
+    max(O - (n - 1) min(f, b), 0).
+
+    Args:
+        others: O: one micro-batch through the other stages and back, seconds.
+        forward: f: one micro-batch forward on the first stage, seconds.
+        backward: b: the same backward.
+        stages: p: pipeline stages.
+        num_microbatches: n: micro-batches per step.
+
+    With equal stages it is the bubble of `bubble_1f1b`:
+
+    >>> float(bubble_of_first(9.0, 1.0, 2.0, 4, 8))
+    9.0
+    >>> float(bubble_of_first(9.0, 2.0, 4.0, 4, 8))
+    3.0
+    """
+    warm_up = maximum(others - (stages - 1.0) * forward, 0.0)
+    cool_down = maximum(others - (stages - 1.0) * backward, 0.0)
+    few = maximum(others - (num_microbatches - 1.0) * minimum(forward, backward), 0.0)
+    result: Num = where(num_microbatches > stages, warm_up + cool_down, few)
+    return result
+
+
 def bubble_zb_h1(
     forward: Num, dgrad: Num, wgrad: Num, stages: Num, num_microbatches: Num, chunks: Num = 1.0
 ) -> Num:

@@ -62,7 +62,9 @@ def build(
         schedules=made,
         coarse=coarse,
     )
-    ranks = [_Rank(step, durations, place, chunks, jitter) for place in range(len(stages))]
+    ranks = [
+        _Rank(step, durations.on(place), place, chunks, jitter) for place in range(len(stages))
+    ]
     for rank, order in zip(ranks, made, strict=True):
         rank.lay_out(order)
     wires = [rank.wire for rank in ranks]

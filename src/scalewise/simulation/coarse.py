@@ -34,7 +34,7 @@ def coarse_actions(durations: Durations) -> list[Passes]:
     for rank, stage in enumerate(durations.stages):
         key = stage, rank == durations.head_rank
         if key not in known:
-            known[key] = _passes(durations, stage, head=key[1])
+            known[key] = _passes(durations.on(rank), stage, head=key[1])
         found.append(known[key])
     return found
 

@@ -99,7 +99,7 @@ def _message(label: Label, rank: int, task: int, start: float, end: float) -> Ev
 
 def _opened(simulation: Simulation, label: Label, start: float, end: float) -> list[Event]:
     """Return a block as its kernels, collectives and launches."""
-    durations = simulation.durations
+    durations = simulation.durations.on(label.rank)
     block: Block = durations.forward_block if label.kind == "forward" else durations.backward_block
     low, high = 0.0, block.seconds
     cut = block.seconds * durations.inputs / (durations.inputs + durations.weights)

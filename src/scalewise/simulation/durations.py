@@ -9,8 +9,8 @@ Everything comes from the functions that `estimate` uses (`step.layer`, `step.da
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from scalewise.step import data_parallel, gradient_buckets, optimizer, p2p, tuni
 from scalewise.step.compose import compose
 from scalewise.step.groups import replica_group, shard_group
 from scalewise.step.hierarchical import gather_seconds
-from scalewise.step.layer import layer_times
+from scalewise.step.layer import Layer, layer_times
 from scalewise.step.quantized_collectives import reduce_seconds
 from scalewise.strategy import SCHEDULES
 
@@ -118,6 +118,12 @@ class Durations:
     data_ranks: int
     """Ranks that reduce gradients together: all wait for the slowest."""
     stages: tuple[Stage, ...]
+    elsewhere: dict[str, Any] = field(default_factory=dict)
+    """Durations of a layer on the other stages, where dense layers make the first the slowest."""
+
+    def on(self, place: int) -> Durations:
+        """The durations of a stage, whose layers may be others than those of the slowest."""
+        return replace(self, **self.elsewhere) if place > 0 and self.elsewhere else self
 
     @property
     def forward(self) -> float:
@@ -147,22 +153,13 @@ def durations_of(case: Case) -> Durations:
         case: One row.
     """
     split, habits, own = case.split, case.habits, layer_times(case)
-    kernels, traffic = own.kernels, data_parallel.layer_traffic(case)
+    kernels = own.kernels
     # The loss divides its logit traffic between forward and backward like the GEMMs around it.
     gemm_forward, gemm_backward = scalar(kernels.head_forward), scalar(kernels.head_backward)
     loss = scalar(kernels.loss) * gemm_forward / (gemm_forward + gemm_backward)
     num_microbatches, pp = int(split.num_microbatches[0]), int(split.pp[0])
     each = bool(habits.reduces_each(split)[0]) or num_microbatches <= 1
     once = gradient_buckets.once_per_step(case, *(np.ones(1),) * 3, experts=np.ones(1))
-    often = habits.reductions(split)
-    frees = scalar(traffic.backward_all_gather) > 0.0
-    gather = scalar(traffic.all_gather / habits.gathers(split))
-    reduce = reduce_last = scalar(traffic.reduce / often)
-    across = scalar(traffic.across / often)
-    if traffic.sync is not None and bool(habits.syncs_once(split)[0]):
-        reduce, reduce_last = scalar(traffic.sync.others), scalar(traffic.sync.last)
-        across = scalar(traffic.sync.last_across)
-    inputs, weights = zero_bubble.passes(own)
     counts, edges = layer_counts(case), _edges(case)
     if split.zb_v[0]:
         # Both ends of the model are on one stage: the one that would be the last.
@@ -170,21 +167,13 @@ def durations_of(case: Case) -> Durations:
     sparse = [scalar(split.first_sparse), *(scalar(split.middle_sparse),) * (pp - 1)]
     if pp == 1 or split.zb_v[0]:
         sparse = [scalar(split.middle_sparse)] * pp
+    others = case.of_other_stages
     stages = tuple(_stage(case, *each) for each in zip(counts, edges, sparse, strict=True))
     return Durations(
-        forward_block=forward_block(case, own),
-        backward_block=backward_block(case, own),
-        inputs=scalar(inputs),
-        weights=scalar(weights),
+        **_of_layer(case, own),
         head_forward=gemm_forward + loss,
         head_backward=gemm_backward + scalar(kernels.loss) - loss,
-        # What is done once per step is spread over all micro-batches there.
-        gather=gather,
-        gather_again=scalar(traffic.backward_all_gather) if frees else gather,
         gather_each=not habits.gathers_once(split)[0],
-        reduce=reduce,
-        reduce_last=reduce_last,
-        across=across,
         reduce_each=each,
         sync_once=bool(habits.syncs_once(split)[0]) and num_microbatches > 1,
         step_reduce_each=scalar(habits.step_reductions(split)) > 1.0,
@@ -205,7 +194,34 @@ def durations_of(case: Case) -> Durations:
         straggler=scalar(habits.straggler) * float(np.log2(np.maximum(split.domains[0], 1.0))),
         data_ranks=int(split.dp_replicate[0] * split.shards[0]),
         stages=stages,
+        elsewhere=_of_layer(others, layer_times(others)) if case.dense_first else {},
     )
+
+
+def _of_layer(case: Case, own: Layer) -> dict[str, Any]:
+    """Return the durations of a layer and its communication, by field of `Durations`."""
+    split, habits, traffic = case.split, case.habits, data_parallel.layer_traffic(case)
+    # What is done once per step is spread over all micro-batches there.
+    often = habits.reductions(split)
+    gather = scalar(traffic.all_gather / habits.gathers(split))
+    reduce = reduce_last = scalar(traffic.reduce / often)
+    across = scalar(traffic.across / often)
+    if traffic.sync is not None and bool(habits.syncs_once(split)[0]):
+        reduce, reduce_last = scalar(traffic.sync.others), scalar(traffic.sync.last)
+        across = scalar(traffic.sync.last_across)
+    inputs, weights = zero_bubble.passes(own)
+    frees = scalar(traffic.backward_all_gather) > 0.0
+    return {
+        "forward_block": forward_block(case, own),
+        "backward_block": backward_block(case, own),
+        "inputs": scalar(inputs),
+        "weights": scalar(weights),
+        "gather": gather,
+        "gather_again": scalar(traffic.backward_all_gather) if frees else gather,
+        "reduce": reduce,
+        "reduce_last": reduce_last,
+        "across": across,
+    }
 
 
 def layer_counts(case: Case) -> list[int]:

@@ -117,7 +117,7 @@ class Simulation:
 
     def exposed(self, rank: int) -> dict[str, float]:
         """Return exposed communication of a rank by group, seconds."""
-        spans, durations = self.spans(rank), self.durations
+        spans, durations = self.spans(rank), self.durations.on(rank)
         steps, layers = durations.num_microbatches, durations.stages[rank].layers
         blocks = (durations.forward_block, durations.backward_block)
         data = outside(spans["data"], spans["compute"]) + self.closing.gather[rank]

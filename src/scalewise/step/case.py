@@ -183,7 +183,7 @@ class Split(Part):
     first_sparse: Array
     """Fraction of the layers of the first stage that have experts."""
     middle_sparse: Array
-    """The same for a middle stage, or the only one; what the slowest stage is taken as."""
+    """The same for a middle stage, or the only one."""
     last_sparse: Array
     """The same for the last stage."""
     modules: Array
@@ -417,9 +417,34 @@ class Case:
         return some(self.tuned.frozen)
 
     @lazy
+    def first_slowest(self) -> Mask:
+        """Whether the first stage is the slowest one, for its dense layers."""
+        from scalewise.step.slowest_mix import first_is_slowest
+
+        return first_is_slowest(self)
+
+    @lazy
+    def dense_first(self) -> bool:
+        """Whether the first stage of any step is the slowest one, for its dense layers."""
+        return self.has_experts and some(self.first_slowest)
+
+    @lazy
+    def of_other_stages(self) -> Case:
+        """The same steps with the mix of a middle stage on the first one."""
+        return self.changed(first_sparse=self.split.middle_sparse)
+
+    @lazy
+    def slowest_sparse(self) -> Num:
+        """Fraction of the layers of the slowest stage that have experts."""
+        split = self.split
+        if not self.dense_first:
+            return split.middle_sparse
+        return where(self.first_slowest, split.first_sparse, split.middle_sparse)
+
+    @lazy
     def layer_params(self) -> Num:
         """Parameters of one layer of the slowest stage without routed experts, mean."""
-        return self.params_of_layer(self.split.middle_sparse)
+        return self.params_of_layer(self.slowest_sparse)
 
     def params_of_layer(self, sparse: Num) -> Num:
         """Parameters of one layer without routed experts, where a fraction of them has experts."""
@@ -430,7 +455,7 @@ class Case:
     @lazy
     def expert_params_mean(self) -> Num:
         """Routed experts of one layer of the slowest stage on one rank, mean, parameters."""
-        return self.split.middle_sparse * self.expert_params_of_layer
+        return self.slowest_sparse * self.expert_params_of_layer
 
     @lazy
     def expert_params_of_layer(self) -> Num:
@@ -440,7 +465,7 @@ class Case:
     @lazy
     def mlp(self) -> Num:
         """Width of the MLP that every token passes: dense, or shared experts; mean over layers."""
-        return self.mlp_of(self.split.middle_sparse)
+        return self.mlp_of(self.slowest_sparse)
 
     def mlp_of(self, sparse: Num) -> Num:
         """The same where a fraction of the layers has experts."""

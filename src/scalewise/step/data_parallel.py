@@ -219,7 +219,7 @@ def expert_traffic(case: Case) -> ExpertTraffic:
     if some(split.backward_shard):
         again = gather_seconds(case, sizes[0], expert_backward_group(split))
     across = all_reduce_seconds(gradients / split.expert_shards, expert_replica_group(split), links)
-    sparse = split.middle_sparse
+    sparse = case.slowest_sparse
     return ExpertTraffic(
         gather=sparse * gather,
         again=sparse * again,

@@ -92,7 +92,7 @@ def _derive_gemms(o: Origin, key: str, label: str, names: tuple[str, ...]) -> De
     Those of a dense MLP count for the layers that have one, those of shared experts for the others.
     """
     letters, formula = [], []
-    sparse = scalar(o.case.split.middle_sparse)
+    sparse = scalar(o.case.slowest_sparse)
     for name in _present(o, names):
         product = _product(o, name)
         letters.append(Letter(name, product.value, product.label, "s", product))
@@ -118,7 +118,7 @@ def _present(o: Origin, names: tuple[str, ...]) -> list[str]:
             kinds = ("query_down", "kv_down", "query_up", "kv_up")
             found += [f"{each}{suffix}" for each in kinds if query or each != "query_down"]
             continue
-        if first in ("up", "down") and scalar(o.case.split.middle_sparse) == 1.0:
+        if first in ("up", "down") and scalar(o.case.slowest_sparse) == 1.0:
             found += [f"shared_{name}"] if shared else []
             continue
         found.append(name)

@@ -177,7 +177,7 @@ def layer_kernels(case: Case) -> ExpertKernels:
             routing_backward=none, activation=none,
         )  # fmt: skip
     sparse, rates, shape = case.sparse, case.rates, case.shape
-    share = case.split.middle_sparse
+    share = case.slowest_sparse
     t = grouped_gemms(case)
     wgrad = tuning.trained_only(case, t.up_wgrad + t.down_wgrad)
     permute, activation, activation_backward, _ = traffic_bytes(case)
@@ -248,7 +248,7 @@ def layer_seconds(case: Case) -> tuple[Num, Num]:
     if not case.has_experts or not some((case.split.ep > 1.0) | (case.split.etp > 1.0)):
         return none, none
     once = 2.0 * (exchange_seconds(case) + slice_seconds(case))
-    forward = case.split.middle_sparse * once
+    forward = case.slowest_sparse * once
     return forward, (1.0 + case.split.recompute_blocks) * forward
 
 
@@ -276,7 +276,7 @@ def host_seconds(case: Case) -> Num:
 
 
 def _share(o: Origin) -> Letter:
-    share = scalar(o.case.split.middle_sparse)
+    share = scalar(o.case.slowest_sparse)
     return Letter("w", share, "fraction of the layers that have experts")
 
 

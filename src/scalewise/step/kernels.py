@@ -172,13 +172,13 @@ def mlp_passes(case: Case, t: Gemms) -> Passes:
     dense = Passes(t.up + t.down, t.up_dgrad + t.down_dgrad, t.up_wgrad + t.down_wgrad)
     if not case.has_experts:
         return dense
-    sparse = case.split.middle_sparse
+    sparse = case.slowest_sparse
     mixed = dense.times(1.0 - sparse)
     if not some(case.sparse.shared_ffn):
         return mixed
     s = shared_gemms(case)
     shared = Passes(s.up + s.down, s.up_dgrad + s.down_dgrad, s.up_wgrad + s.down_wgrad)
-    return mixed.plus(shared.times(sparse * (case.sparse.shared_ffn > 0.0)))
+    return mixed.plus(shared.times(where(case.sparse.shared_ffn > 0.0, sparse, 0.0)))
 
 
 def qkv_passes(case: Case, t: Gemms) -> tuple[Passes, Num]:
@@ -288,7 +288,7 @@ def module_seconds(case: Case, up_projections: Num, activation: Num, t: Gemms) -
         "latent": up_projections,
         "activation": activation,
         # Backward never needs the output of the last GEMM.
-        "mlp": (1.0 - split.middle_sparse)
+        "mlp": (1.0 - case.slowest_sparse)
         * where(
             mlp_tiles.tiled(case), 0.0, t.up + (1.0 - case.habits.recompute_skips_last) * t.down
         ),

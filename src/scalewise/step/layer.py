@@ -69,6 +69,11 @@ class Layer:
     """The slower of device and host, with a rounded corner."""
     backward: Num
 
+    @property
+    def seconds(self) -> Num:
+        """Forward and backward."""
+        return self.forward + self.backward
+
 
 def host(case: Case) -> tuple[Num, Num]:
     """Return the launches of one layer, forward and backward, seconds.
@@ -78,7 +83,7 @@ def host(case: Case) -> tuple[Num, Num]:
     split, habits = case.split, case.habits
     total: Num = habits.host_layer_seconds
     if case.has_experts:
-        sparse = split.middle_sparse
+        sparse = case.slowest_sparse
         total = (1.0 - sparse) * total + sparse * expert_parallel.host_seconds(case)
     if some(habits.pipeline_host_seconds):
         crossing = split.pipelined & (split.tp > 1.0) & stages_cross_domains(split)

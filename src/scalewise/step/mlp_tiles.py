@@ -79,5 +79,5 @@ def repeated_seconds(case: Case, t: Gemms) -> Num:
     moved, composed = activation_traffic(shape.ffn, gated=shape.gated, tp=split.tp)
     passes = habits.memory_traffic * moved + habits.composed_kernels * composed
     streamed = case.rates.activation_bytes * case.tokens * passes / case.rates.memory
-    again = (1.0 - split.middle_sparse) * (t.up + t.down + streamed)
+    again = (1.0 - case.slowest_sparse) * (t.up + t.down + streamed)
     return where(tiled(case), again, 0.0)

@@ -57,7 +57,7 @@ def repeated(case: Case) -> Repeated:
                 # Tiles repeat the MLP on their own.
                 all_ = 2.0 * (s.query + s.key_value) + (2.0 + s.gated) * case.mlp
                 half = half - where(
-                    split.mlp_tiles > 1.0, s.gated * (1.0 - split.middle_sparse) * s.ffn / all_, 0.0
+                    split.mlp_tiles > 1.0, s.gated * (1.0 - case.slowest_sparse) * s.ffn / all_, 0.0
                 )
             gemm = gemm + where(op, half, 0.0)
         memory = blocks + policy + op
@@ -72,7 +72,7 @@ def skipped_last(case: Case) -> Num:
     Backward never needs its output. Tiles of an MLP run as a whole.
     """
     split = case.split
-    dense = 1.0 - split.middle_sparse if case.has_experts else 1.0
+    dense = 1.0 - case.slowest_sparse if case.has_experts else 1.0
     skipped = split.recompute_blocks * case.habits.recompute_skips_last * dense
     if some(split.mlp_tiles > 1.0):
         skipped = where(split.mlp_tiles > 1.0, 0.0, skipped)

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Num, maximum, minimum, scalar, some, where
+from scalewise.numeric import Mask, Num, mask, maximum, minimum, scalar, some, where
 from scalewise.physics import pipeline as physics
-from scalewise.step import zero_bubble
-from scalewise.step.block import Block
+from scalewise.step import data_parallel, zero_bubble
+from scalewise.step.block import Block, layer_block
 from scalewise.step.case import Case
 from scalewise.step.data_parallel import LayerTraffic
+from scalewise.step.layer import layer_times
 from scalewise.step.stage import Stage
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def microbatch_latency(
         waits = waits | case.habits.syncs_once(case.split)
     slower = (more - near - (stage.others - own_near)) * (block.path_inner - block.path_unreduced)
     slower = slower + (near - own_near) * (block.path_near - block.path_unreduced)
-    return MicrobatchLatency(
+    latency = MicrobatchLatency(
         forward=more * block.first_forward
         + pp * (block.forward_alone + gather)
         + roots
@@ -115,6 +116,27 @@ def microbatch_latency(
         once=where(waits & ~case.split.zero_bubble, maximum(slower, 0.0), 0.0),
         lead=stage.lead,
     )
+    if not case.dense_first:
+        return latency
+    ahead, behind = _elsewhere(case, block, stage)
+    return replace(latency, forward=latency.forward + ahead, backward=latency.backward + behind)
+
+
+def _elsewhere(case: Case, block: Block, stage: Stage) -> tuple[Num, Num]:
+    """By how much other stages differ from the slowest one for its dense layers, seconds.
+
+    Forward and backward of one micro-batch through them.
+    """
+    others = case.of_other_stages
+    other = layer_block(others, layer_times(others), data_parallel.layer_traffic(others))
+    last = case.split.pp - 1.0
+    more = case.shape.layers - stage.layers - last
+    forward = more * (other.first_forward - block.first_forward)
+    forward = forward + last * (other.forward_alone - block.forward_alone)
+    backward = more * (other.path_inner - block.path_inner)
+    backward = backward + last * (other.path_last - block.path_last)
+    slow = case.first_slowest
+    return where(slow, forward, 0.0), where(slow, backward, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,6 +190,10 @@ def bubble_seconds(case: Case, latency: MicrobatchLatency, slowest: Num) -> Num:
     split = case.split
     pp, chunks, n = split.pp, split.chunks, split.num_microbatches
     bubble = physics.bubble_1f1b(latency.total, latency.own, chunks)
+    if case.dense_first:
+        others = maximum(latency.total - latency.own, 0.0)
+        first = physics.bubble_of_first(others, latency.own_forward, latency.own_backward, pp, n)
+        bubble = where(_waits_twice(case), first, bubble)
     if some(split.zero_bubble):
         forward = latency.forward - latency.own_forward
         dgrad = latency.backward - latency.own_backward
@@ -188,6 +214,13 @@ def bubble_seconds(case: Case, latency: MicrobatchLatency, slowest: Num) -> Num:
         bubble = bubble + (1.0 - 1.0 / chunks) * after * latency.once
     result: Num = where(split.pipelined, bubble, 0.0)
     return result
+
+
+def _waits_twice(case: Case) -> Mask:
+    """Whether the slowest stage is the first, and works between two waits (1F1B)."""
+    split = case.split
+    plain = ~split.gpipe & ~split.zero_bubble & ~split.interleaved
+    return mask(case.first_slowest & plain)
 
 
 def passes_left(case: Case) -> Num:
@@ -242,6 +275,16 @@ def derive_bubble(o: Origin) -> Derivation:
                 "max(F, D) + max(p - n, 0) / (p - 1) * min(F, D), 0) / v"
             )
             letters.append(chunks)
+    if o.case.dense_first and scalar(_waits_twice(o.case)):
+        formula = "max(A - M - (p - 1) * f, 0) + max(A - M - (p - 1) * b, 0)"
+        if o.n.value <= stages.value:
+            formula = "max(A - M - (n - 1) * min(f, b), 0)"
+        letters = [
+            total, own,
+            Letter("f", scalar(latency.own_forward), "forward on the slowest stage", "s"),
+            Letter("b", scalar(latency.own_backward), "backward on the slowest stage", "s"),
+            o.n if o.n.value <= stages.value else stages,
+        ]  # fmt: skip
     if split.interleaved[0] and not split.zb_v[0] and o.n.value < stages.value:
         formula += " + (1 - 1 / v) * (p - n) / p * A"
         known = {letter.name for letter in letters}

@@ -86,11 +86,15 @@ def slowest_stage(case: Case, block: Block, traffic: LayerTraffic, head: Num) ->
     split = case.split
     both, alone = block.forward + block.backward, block.forward_alone + block.backward_alone
     fullest = maximum(split.first_layers, split.middle_layers)
+    if case.dense_first:
+        fullest = where(case.first_slowest, split.first_layers, fullest)
     lead = (split.last_layers - fullest) * both + head
     if some(split.pipelined):
         fewer = squeeze_constant_axes(p2p.last_sends_less(split))
         lead = lead - where(fewer, 2.0 * p2p.message_seconds(case), 0.0)
     on_last = squeeze_constant_axes(mask(lead >= 0.0))
+    if case.dense_first:
+        on_last = on_last & ~case.first_slowest
     layers = where(on_last, split.last_layers, fullest)
     one, others = minimum(layers, 1.0), maximum(layers - 1.0, 0.0)
     own_head = where(on_last, head, 0.0)
@@ -123,6 +127,8 @@ def _roots(case: Case, traffic: LayerTraffic, on_last: Mask) -> tuple[Num, Num]:
     if not some(split.shards_gradients) or not some(split.pipelined):
         return traffic.root_all_gather, traffic.root_reduce
     on_first = split.first_layers >= split.middle_layers
+    if case.dense_first:
+        on_first = on_first | case.first_slowest
     gather = where(on_first, traffic.first_all_gather, 0.0)
     reduce = where(on_first, traffic.first_reduce, 0.0)
     return (
@@ -137,14 +143,19 @@ def max_params_per_rank(case: Case) -> Num:
     The largest stage, and one or both ends of a pipeline.
     """
     layers = most_layers(case.split)
-    params = (layers * case.layer_params + end_params(case)) / case.split.tp
+    params = (layers * _layer_params(case) + end_params(case)) / case.split.tp
     return tuning.trained_params(case, layers, params)
 
 
 def frozen_params_per_rank(case: Case) -> Num:
     """Frozen parameters of that rank but experts; 0 where they are trained."""
-    params = (most_layers(case.split) * case.layer_params + end_params(case)) / case.split.tp
+    params = (most_layers(case.split) * _layer_params(case) + end_params(case)) / case.split.tp
     return case.tuned.frozen * params
+
+
+def _layer_params(case: Case) -> Num:
+    """Parameters of a layer of a middle stage without routed experts, mean."""
+    return case.params_of_layer(case.split.middle_sparse)
 
 
 def max_roots_per_rank(case: Case) -> Num:
@@ -163,7 +174,8 @@ def max_experts_per_rank(case: Case) -> Num:
     """Trained parameters of routed experts of the rank with most of them, not yet sharded."""
     if not case.has_experts:
         return case.zeros
-    return tuning.trained_only(case, most_layers(case.split) * case.expert_params_mean)
+    experts = case.split.middle_sparse * case.expert_params_of_layer
+    return tuning.trained_only(case, most_layers(case.split) * experts)
 
 
 def most_layers(split: Split) -> Num:

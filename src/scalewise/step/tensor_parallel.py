@@ -72,7 +72,7 @@ def halves(case: Case) -> Num:
     Experts take the tokens of each rank as they are; only their shared experts are split.
     """
     alone: Num = where(case.sparse.shared_ffn > 0.0, 0.0, 1.0)
-    return 1.0 - 0.5 * case.split.middle_sparse * alone
+    return 1.0 - 0.5 * case.slowest_sparse * alone
 
 
 def exposed_fraction(split: Split, habits: Habits) -> Num:
