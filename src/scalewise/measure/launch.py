@@ -117,14 +117,18 @@ def threads_for(device: Device, ranks: int) -> int | None:
 class LocalLauncher:
     """torchrun on this machine."""
 
-    def __init__(self, *, timeout: float | None = None, logs: Path | None = None) -> None:
+    def __init__(
+        self, *, timeout: float | None = None, logs: Path | None = None, lock: int | None = None
+    ) -> None:
         """Remember how to launch.
 
         Args:
             timeout: Seconds for one launch, or None to wait for ever.
             logs: Where logs of failed launches are kept; None for a temporary folder.
+            lock: Descriptor of a locked file that torchrun inherits: the lock lasts until it ends,
+                even if this process is killed.
         """
-        self.timeout, self.logs = timeout, logs
+        self.timeout, self.logs, self.lock = timeout, logs, lock
 
     def run(self, spec: LaunchSpec) -> None:
         """See `Launcher`."""
@@ -149,6 +153,7 @@ class LocalLauncher:
                 stderr=subprocess.STDOUT,
                 env=environment_for(spec),
                 start_new_session=True,
+                pass_fds=() if self.lock is None else (self.lock,),
             )
             try:
                 code: int | None = process.wait(self.timeout)
