@@ -272,8 +272,8 @@ def _check_memory(job: TrainJob, machine: Machine) -> None:
     needed = state_bytes(job) + job.ranks * RANK_BYTES
     if needed > machine.memory_bytes:
         raise InputError(
-            f"memory: {job.ranks} ranks need at least {format_bytes(needed)}, this machine has "
-            f"{format_bytes(machine.memory_bytes)}"
+            f"memory: at least {format_bytes(needed)} for {job.ranks} rank{'s' * (job.ranks > 1)}, "
+            f"this machine has {format_bytes(machine.memory_bytes)}"
         )
 
 
