@@ -70,8 +70,6 @@ def write_records(folder, seconds, *, study=None, traces=None):
                 results["trace"] = {
                     "communication_seconds": traces[at], "exposed_seconds": traces[at] / 2,
                 }  # fmt: skip
-            where = msgspec.structs.replace(
-                WHERE, ranks=point.ranks, ranks_per_node=point.ranks
-            )
+            where = msgspec.structs.replace(WHERE, ranks=point.ranks, ranks_per_node=point.ranks)
             one = record("train", inputs_of(point.job), results, number=number, where=where)
             append(folder / "train.jsonl", msgspec.structs.replace(one, launch=launch))

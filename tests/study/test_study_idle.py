@@ -33,7 +33,9 @@ def test_launches_without_a_note_are_not_judged():
 
 
 def test_the_journal_is_beside_the_records(tmp_path):
-    assert journal_of(tmp_path) == journal_of(tmp_path / "train.jsonl") == tmp_path / "launches.json"
+    assert (
+        journal_of(tmp_path) == journal_of(tmp_path / "train.jsonl") == tmp_path / "launches.json"
+    )
     note_launch(journal_of(tmp_path), "a", note(0.01, 0.02))
     note_launch(journal_of(tmp_path), "b", note(0.03, 0.04))
     assert read_journal(journal_of(tmp_path)) == {"a": note(0.01, 0.02), "b": note(0.03, 0.04)}

@@ -65,7 +65,9 @@ def test_records_of_another_machine_are_left_out_with_a_note(tmp_path):
     write_records(tmp_path, SECONDS)
     other = msgspec.structs.replace(WHERE, host="elsewhere")
     append(tmp_path / "train.jsonl", record("collective", {}, {"rows": []}, where=other))
-    assert "1 of 13 records are of another machine" in measured_rows(study_with(), tmp_path).notes[0]
+    assert (
+        "1 of 13 records are of another machine" in measured_rows(study_with(), tmp_path).notes[0]
+    )
 
 
 def test_a_folder_without_records_is_an_error(tmp_path):
@@ -153,9 +155,7 @@ def test_without_a_profile_communication_is_not_judged(tmp_path):
 
 
 def test_an_order_holds_only_where_neighbors_are_told_apart(tmp_path):
-    more = (
-        'where = {accelerators = 2}\naxis = "strategy"\npublished = ["ddp-mb1", "fsdp-mb1"]'
-    )
+    more = 'where = {accelerators = 2}\naxis = "strategy"\npublished = ["ddp-mb1", "fsdp-mb1"]'
     text = claim("order", "tokens_per_second", more)
     assert judged(tmp_path / "a", SECONDS, text).verdict == "holds"
     assert judged(tmp_path / "b", TIED, text).verdict == "not told apart"
@@ -214,7 +214,9 @@ at_least = 10.0
     answer = measured_answer(study, str(tmp_path))
     assert [row.axes["message_bytes"] for row in answer.found.rows] == [1024, 1048576]
     # Bus bandwidth of an all-reduce on 2 ranks: bytes over time.
-    assert answer.found.rows[1].metrics["bus_bandwidth"] == pytest.approx(1048576 / 2.02e-3, rel=1e-3)
+    assert answer.found.rows[1].metrics["bus_bandwidth"] == pytest.approx(
+        1048576 / 2.02e-3, rel=1e-3
+    )
     assert [(each.verdict, each.ours) for each in answer.verdicts] == [("holds", "20.00 x")]
 
 

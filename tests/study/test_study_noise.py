@@ -49,4 +49,6 @@ def test_other_load_widens_the_interval():
     _, idle = noise.interval(1.0, [[1.0, 1.0]])
     _, busy = noise.interval(1.0, [[1.0, 1.0]], [math.log(1.3)])
     assert idle == pytest.approx(1.0145, abs=1e-3)
-    assert busy == pytest.approx(math.exp(2.042 * math.hypot(0.01 / 2**0.5, math.log(1.3))), rel=1e-3)
+    assert busy == pytest.approx(
+        math.exp(2.042 * math.hypot(0.01 / 2**0.5, math.log(1.3))), rel=1e-3
+    )

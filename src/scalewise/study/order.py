@@ -58,8 +58,7 @@ def launches_of(
         mine = [p for p in points if p.experiment == experiment.id and p.reason is None]
         sizes = {p.axes["model"]: p.job.model.parameters for p in mine if p.job is not None}
         depths = {
-            name: _depths([p.axes[name] for p in mine if name in p.axes], sizes)
-            for name in NUMERIC
+            name: _depths([p.axes[name] for p in mine if name in p.axes], sizes) for name in NUMERIC
         }
         for point in mine:
             deep = max((depths[n][point.axes[n]] for n in NUMERIC if n in point.axes), default=0)
