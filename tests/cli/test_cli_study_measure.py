@@ -138,8 +138,10 @@ def test_the_report_has_measured_points_and_verdicts(run, here, study, tmp_path)
         (["scaling-on-this-machine", "--budget", "soon"], "soon"),
         (["scaling-on-this-machine", "--slurm"], "a study on --slurm needs --ranks-per-node"),
         (["scaling-on-this-machine", "--nodes", "2"], "--nodes 2 needs --slurm"),
+        (["what-to-buy", "--slurm", "--budget", "1h", "--time", "2h"],
+         "--budget 1h and --time 2h exclude each other"),
     ],
-)
+)  # fmt: skip
 def test_wrong_usage_is_2(run, here, args, message, tmp_path):
     result = run("study", "measure", *args, "-o", str(tmp_path / "r"))
     assert result.exit_code == 2

@@ -1,16 +1,16 @@
 """Predictions from a calibration of the machine, and measurements, side by side."""
 
 import pytest
+from measured_cases import TWO_CORES, claim, study_with, write_records
 
 from machine_records import machine_records
-from measured_cases import TWO_CORES, claim, study_with, write_records
 from scalewise.evidence.machine import MachineFit
 from scalewise.evidence.machine_files import write_machine
 from scalewise.evidence.machine_rows import gather
 from scalewise.report.study_figure import study_figures
 from scalewise.report.study_page import study_page
-from scalewise.study.judging import measured_answer
 from scalewise.study.jobs import points_to_measure
+from scalewise.study.judging import measured_answer
 from scalewise.study.measure import predicted_step
 from scalewise.study.run import run_study
 

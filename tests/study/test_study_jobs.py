@@ -1,7 +1,7 @@
 import msgspec
 import pytest
-
 from measured_cases import STUDY, TWO_CORES, study_with
+
 from scalewise.errors import InputError
 from scalewise.study.files import load_study, read_study
 from scalewise.study.jobs import Machine, distinct, points_to_measure, reasons
@@ -41,7 +41,8 @@ def test_communication_is_profiled_where_a_metric_needs_it():
         ('"fsdp-mb1"]', '"fsdp-cp2-mb1"]', 2, "cp = 2 cannot be measured on CPUs"),
         ('"this-machine"', '"dgx-h100"', 4,
          "the study asks about h100-sxm-80gb, this machine is a cpu without a name (--on)"),
-        ('"tiny"', '"llama-2-7b"', 4, "memory: at least 101 GiB for 1 rank, this machine has 7.45 GiB"),
+        ('"tiny"', '"llama-2-7b"', 4,
+         "memory: at least 101 GiB for 1 rank, this machine has 7.45 GiB"),
         ("batch = 1", "batch = 1\nalgorithms = [\"ring\"]", 4,
          "algorithm ring: only the library's own choice is measured"),
     ],

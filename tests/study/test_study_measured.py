@@ -2,15 +2,15 @@ import math
 
 import msgspec
 import pytest
+from measured_cases import claim, study_with, write_records
 
 from machine_records import WHERE, record
-from measured_cases import claim, study_with, write_records
 from scalewise.errors import InputError
 from scalewise.records.files import append
+from scalewise.study.files import read_study
 from scalewise.study.idle import LaunchNote, journal_of, note_launch
 from scalewise.study.judging import judge_measured, measured_answer, noises
 from scalewise.study.measured import measured_rows
-from scalewise.study.files import read_study
 
 # Tokens/s: 128 tokens per rank and step. DDP: 1,280 on one rank, 2,133 on two; FSDP on two: 1,600.
 SECONDS = {
@@ -52,6 +52,15 @@ def test_rows_have_the_medians_of_the_repeats(tmp_path):
     assert row.metrics["comm_fraction"] is None
     assert row.interval == pytest.approx((128 / 0.122, 128 / 0.118))
     assert "Paper CPU (2 cores), gloo, PyTorch 2.13.0" in found.machine
+
+
+def test_points_relative_to_themselves_do_not_make_others_look_calm(tmp_path):
+    write_records(tmp_path, SECONDS)
+    rows = measured_rows(study_with(), tmp_path).rows
+    assert [row.samples["speedup"] for row in rows if row.axes["accelerators"] == 1] == [
+        (1.0, 1.0, 1.0), (1.0, 1.0, 1.0),
+    ]  # fmt: skip
+    assert (noises(rows)["speedup"].freedom, noises(rows)["tokens_per_second"].freedom) == (4, 8)
 
 
 def test_points_without_records_have_no_row(tmp_path):

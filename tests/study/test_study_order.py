@@ -1,6 +1,6 @@
 import pytest
-
 from measured_cases import STUDY, claim
+
 from scalewise.study.files import read_study
 from scalewise.study.jobs import Machine, distinct, points_to_measure
 from scalewise.study.order import Clock, crossings, launches_of, next_launch

@@ -9,6 +9,7 @@ Exit code 0: everything is measured, or left out for the budget; 1: a launch fai
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -52,6 +53,13 @@ def measure_command(
     from scalewise.study.plan import reduced
 
     seconds = None if budget is None else seconds_of("--budget", budget)
+    if budget is not None and where.on_slurm:
+        if where.time_limit is not None:
+            raise InputError(
+                f"--budget {budget} and --time {where.time_limit} exclude each other",
+                hint="leave --budget out",
+            )
+        where = replace(where, time_limit=budget)
     if repeats < 1:
         raise InputError(f"--repeats {repeats} must be at least 1", hint="--repeats 1")
     asked = load_study(name)
@@ -166,7 +174,8 @@ def _line(progress: Progress) -> str:
     left = "time left: known after the first launch"
     if progress.left is not None:
         low, high = (max(each / 60.0, 0.1) for each in progress.left)
-        left = f"{low:.1f} min left" if high < 1.05 * low else f"{low:.1f}-{high:.1f} min left"
+        span = f"about {low:.1f}" if high < 1.05 * low else f"{low:.1f}-{high:.1f}"
+        left = f"{span} min left"
     return f"{progress.done + 1} of {progress.total}: {label(progress.launch)}; {left}"
 
 

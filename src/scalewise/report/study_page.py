@@ -301,10 +301,12 @@ def _assumptions(answer: Answer, names: Mapping[str, str]) -> str:
 
 def _reproduce(answer: Answer, command: str, fingerprint: str) -> str:
     marked = f", physics and constants {fingerprint}" if fingerprint else ""
+    measured = ", measured points as measured.csv" if answer.measured is not None else ""
     return (
         f"<section id='reproduce'>{heading('Reproduce')}"
         f"<p>scalewise {__version__}{escape(marked)}. Beside this page: all points as points.csv "
-        "(and points.parquet), each figure as SVG and PNG in figures/, the study as study.toml.</p>"
+        f"(and points.parquet){measured}, each figure as SVG and PNG in figures/, the study as "
+        "study.toml.</p>"
         f"<pre>{escape(command)}</pre>"
         + details("Study file", f"<pre>{escape(answer.study.text)}</pre>")
         + "</section>"

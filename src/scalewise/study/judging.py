@@ -9,7 +9,7 @@ measured number. If the claim fails at one end and not at the other, repeats do 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -37,9 +37,14 @@ UNDECIDED: Verdict = "not told apart"
 def noises(rows: Sequence[MeasuredRow]) -> dict[str, Noise]:
     """Return the variation of every metric, pooled over the points of a study."""
     names = dict.fromkeys(name for row in rows for name in row.samples)
-    return {
-        name: Noise.of(row.samples[name] for row in rows if name in row.samples) for name in names
-    }
+    return {name: Noise.of(_repeats(rows, name)) for name in names}
+
+
+def _repeats(rows: Sequence[MeasuredRow], name: str) -> Iterator[tuple[float, ...]]:
+    """Yield the repeats of a metric by point; points relative to themselves have no variation."""
+    for row in rows:
+        if name in row.samples and set(row.samples[name]) != {1.0}:
+            yield row.samples[name]
 
 
 def judge_measured(

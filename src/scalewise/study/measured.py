@@ -87,7 +87,7 @@ def measured_rows(study: Study, *paths: str | Path) -> Measurements:
     timed = [each for each in kept if each.kind == "collective"]
     machine = Machine(
         device=where.device, devices=where.cores, ranks=max(r.environment.ranks for r in kept),
-        ranks_per_node=where.ranks_per_node if where.nodes else None,
+        ranks_per_node=max(r.environment.ranks_per_node for r in kept) if where.nodes else None,
         accelerator=where.accelerator,
     )  # fmt: skip
     points = points_to_measure(study, machine)
