@@ -90,6 +90,7 @@ def test_all_points_are_measured_once_before_any_twice(run, here, study, tmp_pat
     assert launched(here) == [(1, 1), (1, 2), (2, 1), (2, 2)]
     assert "2 of 2 points fit: 2 launches x 2 repeats" in result.stderr
     assert "3 of 4: mine ddp1-mb1, seq 32, repeat 2; " in result.stderr
+    assert {spec.threads for spec in here} == {1}, "equal ranks at all points"
     assert "Measured: 1 holds." in result.stdout
 
 

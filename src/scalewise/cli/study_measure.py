@@ -69,9 +69,10 @@ def measure_command(
     session = Session(
         study=asked, machine=machine, train=where.file("train"),
         collective=where.file("collective"), repeats=repeats,
-        threads=lambda ranks: where.threads_of(machine.device, ranks),
     )  # fmt: skip
     _announce(session)
+    # All points have equal ranks: with more threads on fewer ranks, compute would stay the same.
+    session.threads = where.threads_of(machine.device, max(p.ranks for p in session.launched))
     if where.on_slurm:
         made, failures, problem = where.run_on_slurm([session.spec(x) for x in session.launches])
         session.failures += failures

@@ -71,8 +71,8 @@ class Session:
     """File for records of collectives."""
     repeats: int
     """Repeats of each launch."""
-    threads: Callable[[int], int | None] = field(default=lambda ranks: None)
-    """Threads of each rank, by the number of ranks."""
+    threads: int | None = None
+    """Threads of each rank on CPUs, the same at all points; None leaves it to PyTorch."""
     clock: Clock = field(default_factory=Clock)
     """Durations."""
     rates: dict[str, float] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class Session:
         where = {
             "device": self.machine.device,
             "accelerator": self.machine.accelerator,
-            "threads": self.threads(point.ranks),
+            "threads": self.threads,
         }
         if point.job is not None:
             planned = PlannedJob(
