@@ -10,7 +10,7 @@ Exit code 0: everything is measured, or left out for the budget; 1: a launch fai
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -87,6 +87,7 @@ def measure_command(
 
 def machine_of(where: Where) -> Machine:
     """Return what the options measure on."""
+    from scalewise.measure.launch import accelerator_here
     from scalewise.measure.machine import cores, cpu_name, memory_bytes
     from scalewise.study.jobs import Machine
 
@@ -104,11 +105,7 @@ def machine_of(where: Where) -> Machine:
             accelerator=named, host=f"slurm, {nodes} x {each}",
         )  # fmt: skip
     if named is None and device == "cuda":
-        from scalewise.errors import require
-        from scalewise.records.environment import accelerator_of
-
-        torch: Any = require("torch", "measure")
-        named = accelerator_of(torch.cuda.get_device_name(0))
+        named = accelerator_here()
     return Machine(
         device=device, devices=count or 1, memory_bytes=memory_bytes(), accelerator=named,
         host=f"{cpu_name()}, {cores()} cores",

@@ -25,6 +25,7 @@ import msgspec
 from scalewise.errors import InputError, ScalewiseError, require
 from scalewise.measure.launch_spec import LaunchSpec
 from scalewise.measure.machine import cores, memory_bytes
+from scalewise.records.environment import accelerator_of
 from scalewise.records.job import Device
 from scalewise.units import format_bytes
 from scalewise.writing import write_atomically
@@ -81,6 +82,12 @@ def choose_device(asked: str | None) -> tuple[Device, int]:
             hint="install PyTorch from pytorch.org or PyPI",
         )
     return "cpu", cores()
+
+
+def accelerator_here() -> str | None:
+    """Return the catalog name of this machine's first GPU; None if the catalog has none."""
+    torch: Any = require("torch", "measure")
+    return accelerator_of(torch.cuda.get_device_name(0))
 
 
 def check_room(device: Device, ranks: int, count: int, what: str) -> None:
