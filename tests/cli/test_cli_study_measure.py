@@ -130,6 +130,29 @@ def test_the_report_has_measured_points_and_verdicts(run, here, study, tmp_path)
     assert len((out / "measured.csv").read_text().splitlines()) == 3
 
 
+def test_a_failed_launch_is_named_and_the_others_go_on(run, here, study, tmp_path, monkeypatch):
+    start = launch.LocalLauncher.run
+
+    def fail_on_two(self, spec):
+        if spec.ranks == 2:
+            raise launch.LaunchError("rank 1 failed: no memory", hint="take fewer")
+        start(self, spec)
+
+    monkeypatch.setattr(launch.LocalLauncher, "run", fail_on_two)
+    result = run("study", "measure", study, "-o", str(tmp_path / "r"), "--repeats", "2")
+    assert result.exit_code == 1
+    assert launched(here) == [(1, 1), (2, 1)]
+    assert (
+        "failed: mine ddp2-mb1, seq 32, repeat 2: rank 1 failed: no memory (take fewer)"
+        in result.stderr
+    )
+    assert "2 of 4 launches have records" in result.stderr
+    monkeypatch.setattr(launch.LocalLauncher, "run", start)
+    again = run("study", "measure", study, "-o", str(tmp_path / "r"), "--repeats", "2")
+    assert again.exit_code == 0
+    assert launched(here)[2:] == [(1, 2), (2, 2)]
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -84,7 +84,9 @@ def study_figure(
         marks: Measured numbers that belong to it.
         measured: Whether the points are measured ones.
     """
-    said = "Predicted by" if not measured else "Measured with"
+    said = f"Predicted by scalewise {__version__} unless marked as measured or published."
+    if measured:
+        said = f"Measured with scalewise {__version__}; bands are the range of the repeats."
     asked = experiment.figures[number]
     layout = _Layout(asked, rows)
     facets: list[Value] = values_of(layout.rows, asked.facet) if asked.facet else [""]
@@ -96,10 +98,7 @@ def study_figure(
         columns=2 if layout.sideways or len(panels) in (2, 4) else 3,
         caption=asked.caption,
         sources=_sources(panels),
-        notes=[
-            f"{said} scalewise {__version__}"
-            + ("." if measured else " unless marked as measured or published.")
-        ],
+        notes=[said],
     )
 
 
