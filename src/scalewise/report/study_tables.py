@@ -45,6 +45,9 @@ def print_verdicts(answer: Answer, out: Console) -> None:
         answer: The answer.
         out: Where to.
     """
+    if answer.measured is not None and len(answer.unpredicted) == len(answer.study.experiments):
+        print_measured(answer.study, answer.measured, out)
+        return
     missing = sum(not row.feasible for row in answer.rows)
     out.print(Text(answer.study.title, style="bold"))
     out.print(
