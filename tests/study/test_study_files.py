@@ -91,7 +91,8 @@ def test_unknown_names_and_files():
 
 def test_shipped_ones_are_listed_and_own_ones_come_first(tmp_path, monkeypatch):
     assert shipped() == [
-        "compare-clusters", "hardware-scaling-trends", "moe-scaling", "what-to-buy",
+        "compare-clusters", "hardware-scaling-trends", "moe-scaling", "scaling-on-this-machine",
+        "what-to-buy",
     ]  # fmt: skip
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "what-to-buy.toml").write_text(SMALL)

@@ -202,7 +202,8 @@ def test_every_shipped_study_runs_small(name):
     small = reduced(load_study(name))
     answer = run_study(small)
     assert answer.empty == []
-    assert {row.experiment for row in answer.rows} == {each.id for each in small.experiments}
+    predicted = {row.experiment for row in answer.rows}
+    assert predicted | set(answer.unpredicted) == {each.id for each in small.experiments}
     assert len(answer.verdicts) == sum(len(each.claims) for each in small.experiments)
 
 

@@ -1,4 +1,4 @@
-"""`scalewise study run | new | list | show`: experiments over many points, with a report.
+"""`scalewise study run | measure | new | list | show`: experiments over many points, with a report.
 
     scalewise study run hardware-scaling-trends -o report/
     scalewise study new my-cluster.toml
@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scalewise.cli.common import light_numpy, put, show, to_json
+from scalewise.cli.study_measure import measure_command
 from scalewise.cli.sweeping import sweep_options
 from scalewise.errors import InputError
 from scalewise.reading import user_path
 
 if TYPE_CHECKING:
     from scalewise.cli.sweeping import Runner
+    from scalewise.study.files import Study
+    from scalewise.study.judging import MeasuredAnswer
 
 STORE = "points.db"
 """Default store of a report, inside its folder, so that a second run resumes the first."""
@@ -58,6 +61,12 @@ def _store_inside(command: Callable[..., Any]) -> Callable[..., Any]:
     multiple=True,
     help="CSV of measured runs or collectives to overlay in figures; repeatable.",
 )
+@click.option(
+    "--records",
+    multiple=True,
+    metavar="PATH",
+    help="Records of `study measure`: points and verdicts beside predictions; repeatable.",
+)
 @click.option("--quick", is_flag=True, help="Run only the first and last value of every axis.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdicts as JSON.")
 @_store_inside
@@ -67,6 +76,7 @@ def run_command(
     name: str,
     output: str,
     overlays: tuple[str, ...],
+    records: tuple[str, ...],
     quick: bool,
     as_json: bool,
     runner: Runner,
@@ -86,6 +96,7 @@ def run_command(
     )
     from scalewise.report.study_tables import print_verdicts
     from scalewise.study.files import load_study
+    from scalewise.study.judging import measured_answer
     from scalewise.study.overlays import read_overlays
     from scalewise.study.plan import reduced
     from scalewise.study.run import run_study
@@ -95,10 +106,14 @@ def run_command(
     runs = read_overlays(overlays)
     if quick:
         asked = reduced(asked)
-    answer = run_study(asked, runner)
+    measured = measured_answer(asked, *records) if records else None
+    _check_machine(asked, measured)
+    answer = run_study(asked, runner, measured)
     figures = sum(len(each.figures) for each in asked.experiments)
     click.echo(f"drawing {figures} figure{'s' if figures != 1 else ''} ...", err=True)
-    files = write_report(answer, output, runs=runs, command=_command(name, overlays, quick=quick))
+    files = write_report(
+        answer, output, runs=runs, command=_command(name, overlays, records, quick=quick)
+    )
     if as_json:
         put(None, to_json(verdict_records(answer)))
     else:
@@ -109,6 +124,9 @@ def run_command(
     for phrase in undrawn(answer):
         click.echo(phrase, err=True)
     return 1 if answer.empty else 0
+
+
+study.add_command(measure_command)
 
 
 @study.command("new", short_help="Write a commented study file to edit.")
@@ -160,11 +178,28 @@ def show_command(name: str, *, as_toml: bool) -> None:
         show(lambda out: print_study(asked, out))
 
 
-def _command(name: str, overlays: tuple[str, ...], *, quick: bool) -> str:
+def _check_machine(asked: Study, measured: MeasuredAnswer | None) -> None:
+    """Refuse a study that is neither predicted nor measured.
+
+    Raises:
+        InputError: With both ways to an answer.
+    """
+    from scalewise.study.plan import THIS_MACHINE, predictable
+
+    if measured is None and not any(map(predictable, asked.experiments)):
+        raise InputError(
+            f"study {asked.name} is about {THIS_MACHINE}, which has no calibration in the catalog",
+            hint=f"scalewise study measure {asked.name}, then add --records records",
+        )
+
+
+def _command(name: str, overlays: tuple[str, ...], records: tuple[str, ...], *, quick: bool) -> str:
     """Return the command that writes the same report."""
     words = ["scalewise", "study", "run", name, "-o", "report/"]
     for each in overlays:
         words += ["--overlay", each]
+    for each in records:
+        words += ["--records", each]
     if quick:
         words.append("--quick")
     return " ".join(map(shlex.quote, words))

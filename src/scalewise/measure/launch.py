@@ -25,6 +25,7 @@ import msgspec
 from scalewise.errors import InputError, ScalewiseError, require
 from scalewise.measure.launch_spec import LaunchSpec
 from scalewise.measure.machine import cores, memory_bytes
+from scalewise.records.environment import accelerator_of
 from scalewise.records.job import Device
 from scalewise.units import format_bytes
 from scalewise.writing import write_atomically
@@ -83,6 +84,12 @@ def choose_device(asked: str | None) -> tuple[Device, int]:
     return "cpu", cores()
 
 
+def accelerator_here() -> str | None:
+    """Return the catalog name of this machine's first GPU; None if the catalog has none."""
+    torch: Any = require("torch", "measure")
+    return accelerator_of(torch.cuda.get_device_name(0))
+
+
 def check_room(device: Device, ranks: int, count: int, what: str) -> None:
     """Check that this machine has the GPUs, or the memory, for so many processes.
 
@@ -117,14 +124,18 @@ def threads_for(device: Device, ranks: int) -> int | None:
 class LocalLauncher:
     """torchrun on this machine."""
 
-    def __init__(self, *, timeout: float | None = None, logs: Path | None = None) -> None:
+    def __init__(
+        self, *, timeout: float | None = None, logs: Path | None = None, lock: int | None = None
+    ) -> None:
         """Remember how to launch.
 
         Args:
             timeout: Seconds for one launch, or None to wait for ever.
             logs: Where logs of failed launches are kept; None for a temporary folder.
+            lock: Descriptor of a locked file that torchrun inherits: the lock lasts until it ends,
+                even if this process is killed.
         """
-        self.timeout, self.logs = timeout, logs
+        self.timeout, self.logs, self.lock = timeout, logs, lock
 
     def run(self, spec: LaunchSpec) -> None:
         """See `Launcher`."""
@@ -149,6 +160,7 @@ class LocalLauncher:
                 stderr=subprocess.STDOUT,
                 env=environment_for(spec),
                 start_new_session=True,
+                pass_fds=() if self.lock is None else (self.lock,),
             )
             try:
                 code: int | None = process.wait(self.timeout)

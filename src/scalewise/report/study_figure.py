@@ -31,7 +31,7 @@ from scalewise.report.figure import (
 from scalewise.study.files import Experiment
 from scalewise.study.files import Figure as Asked
 from scalewise.study.measures import AXES
-from scalewise.study.overlays import Mark, Measured, marks_of
+from scalewise.study.overlays import Mark, Measured, marks_of, measured_marks
 from scalewise.study.rows import Row, metric_of, select, values_of, varying
 from scalewise.study.run import Answer
 
@@ -52,17 +52,28 @@ Key = tuple[Value, ...]
 
 def study_figures(answer: Answer, runs: Sequence[Measured] = ()) -> dict[str, list[Figure]]:
     """Return all figures by experiment, without those that have no point."""
-    found: dict[str, list[Figure]] = {}
+    drawn: dict[str, list[Figure]] = {}
     for each in answer.study.experiments:
-        rows = answer.of(each)
+        predicted, rows = answer.of(each), answer.drawn(each)
         marks = marks_of(each, rows, runs)
-        figures = (study_figure(each, number, rows, marks) for number in range(len(each.figures)))
-        found[each.id] = [figure for figure in figures if figure.panels]
-    return found
+        if predicted and answer.measured is not None:
+            found = answer.measured.found
+            marks += measured_marks(found.of(each), found.machine)
+        figures = (
+            study_figure(each, number, rows, marks, measured=bool(rows) and not predicted)
+            for number in range(len(each.figures))
+        )
+        drawn[each.id] = [figure for figure in figures if figure.panels]
+    return drawn
 
 
 def study_figure(
-    experiment: Experiment, number: int, rows: Sequence[Row], marks: Sequence[Mark]
+    experiment: Experiment,
+    number: int,
+    rows: Sequence[Row],
+    marks: Sequence[Mark],
+    *,
+    measured: bool = False,
 ) -> Figure:
     """Return one figure of an experiment.
 
@@ -71,7 +82,11 @@ def study_figure(
         number: Which of its figures, from 0.
         rows: Its points.
         marks: Measured numbers that belong to it.
+        measured: Whether the points are measured ones.
     """
+    said = f"Predicted by scalewise {__version__} unless marked as measured or published."
+    if measured:
+        said = f"Measured with scalewise {__version__}; bands are the range of the repeats."
     asked = experiment.figures[number]
     layout = _Layout(asked, rows)
     facets: list[Value] = values_of(layout.rows, asked.facet) if asked.facet else [""]
@@ -83,7 +98,7 @@ def study_figure(
         columns=2 if layout.sideways or len(panels) in (2, 4) else 3,
         caption=asked.caption,
         sources=_sources(panels),
-        notes=[f"Predicted by scalewise {__version__} unless marked as measured or published."],
+        notes=[said],
     )
 
 

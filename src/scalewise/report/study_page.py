@@ -21,6 +21,7 @@ from scalewise.report.study_words import findings
 from scalewise.study.claims import Judged, Verdict
 from scalewise.study.files import Experiment
 from scalewise.study.measures import AXES
+from scalewise.study.plan import THIS_MACHINE
 from scalewise.study.rows import Row, varying
 from scalewise.study.run import Answer
 
@@ -31,6 +32,7 @@ _CLASSES: dict[Verdict, str] = {
     "holds": "yes",
     "holds with a difference": "partly",
     "does not hold": "no",
+    "not told apart": "partly",
     "not judged": "none",
 }
 
@@ -83,16 +85,31 @@ def study_page(
         study.title,
         lead(study.question),
         note(f"Source: {study.source}" if study.source else ""),
-        note(
-            f"Predicted by scalewise {__version__}, not measured, unless marked as published or "
-            "measured."
-        ),
+        note(_origin(answer)),
         _summary(answer, names),
         f"<nav><h3>Contents</h3><ol>{contents}</ol></nav>",
         *(_section(each, answer, figures[each.id], pictures) for each in study.experiments),
         _assumptions(answer, names),
         _reproduce(answer, command, fingerprint),
         head=_HEAD,
+    )
+
+
+def _origin(answer: Answer) -> str:
+    """Return what is predicted and what is measured, and on which machine."""
+    text = (
+        f"Predicted by scalewise {__version__}, not measured, unless marked as published or "
+        "measured."
+    )
+    if answer.measured is None:
+        return text
+    found = answer.measured.found
+    where = f"{len(found.rows):,} points measured on {found.machine}."
+    if len(answer.unpredicted) < len(answer.study.experiments):
+        return f"{text} {where}"
+    return (
+        f"{where} Nothing is predicted: the catalog has no calibration {THIS_MACHINE} of this "
+        "machine."
     )
 
 
@@ -110,42 +127,69 @@ def _summary(answer: Answer, names: Mapping[str, str]) -> str:
             for each in answer.study.experiments
         )
         return f"{heading('Summary')}<ul>{text}</ul>{counted}"
-    tally = Counter(each.verdict for each in answer.verdicts)
-    boxes = "".join(
-        f"<div class='count {css}'><b>{tally[verdict]}</b>{escape(verdict)}</div>"
-        for verdict, css in _CLASSES.items()
-        if tally[verdict]
-    )
+    measured = [] if answer.measured is None else answer.measured.verdicts
+    boxes = _boxes(answer.verdicts, "predicted: " if measured else "")
+    boxes += _boxes(measured, "measured: ")
     rule = note(
         "A claim holds if the predicted number is within its tolerance (10% unless stated) or "
         "bound. It holds with a difference if direction and order of magnitude agree (a factor of "
         "3), or if the order is a tie. Otherwise it does not hold. See the assumptions before "
         "counting."
     )
-    verdicts = _verdicts(answer.verdicts, names)
+    if measured:
+        rule += note(
+            "Measured numbers follow the same rules at both ends of their 95% interval, from "
+            "repeats. A claim that holds at one end and fails at the other is not told apart."
+        )
+    verdicts = _verdicts(answer.verdicts, names, measured)
     return f"{heading('Summary')}<div class='counts'>{boxes}</div>{verdicts}{rule}{counted}"
 
 
-def _verdicts(verdicts: Iterable[Judged], names: Mapping[str, str] | None) -> str:
-    """Return the table of claims; with the numbers of their experiments if names are given."""
+def _boxes(verdicts: Iterable[Judged], label: str) -> str:
+    """Return one box for each verdict, with its count."""
+    tally = Counter(each.verdict for each in verdicts)
+    return "".join(
+        f"<div class='count {css}'><b>{tally[verdict]}</b>{escape(label + verdict)}</div>"
+        for verdict, css in _CLASSES.items()
+        if tally[verdict]
+    )
+
+
+def _verdicts(
+    verdicts: Iterable[Judged], names: Mapping[str, str] | None, measured: Sequence[Judged] = ()
+) -> str:
+    """Return the table of claims; with the numbers of their experiments if names are given.
+
+    Args:
+        verdicts: Of the predictions.
+        names: Titles by experiment, or None.
+        measured: Of the measurements, in the same order; none without records.
+    """
     rows = []
-    for each in verdicts:
+    for number_of_claim, each in enumerate(verdicts):
         place = ""
         if names is not None:
             number = escape(_number(names[each.experiment]))
             place = f"<td><a href='#{each.experiment}'>{number}</a></td>"
+        both = [each, *measured[number_of_claim : number_of_claim + 1]]
+        cells = "".join(
+            f"<td><b>{escape(judged.ours)}</b></td>"
+            f"<td><span class='chip {_CLASSES[judged.verdict]}'>{escape(judged.verdict)}</span>"
+            "</td>"
+            for judged in both
+        )
+        why = " ".join(dict.fromkeys(judged.why for judged in both if judged.why))
         rows.append(
             f"<tr>{place}<td>{escape(each.claim.statement)}"
             f"<div class='dim small'>{escape(each.claim.source)}</div></td>"
-            f"<td>{escape(each.theirs)}</td><td><b>{escape(each.ours)}</b></td>"
-            f"<td><span class='chip {_CLASSES[each.verdict]}'>{escape(each.verdict)}</span></td>"
-            f"<td class='small'>{escape(each.why)}</td></tr>"
+            f"<td>{escape(each.theirs)}</td>{cells}<td class='small'>{escape(why)}</td></tr>"
         )
     head = "<th class='w0'></th>" if names is not None else ""
     return (
         f"<table class='verdicts'><thead><tr>{head}<th class='w1'>claim</th>"
-        "<th class='w2'>published</th><th class='w2'>predicted</th>"
-        "<th class='w4'>verdict</th><th>reason</th></tr></thead>"
+        "<th class='w2'>published</th><th class='w2'>predicted</th><th class='w4'>verdict</th>"
+        + ("<th class='w2'>measured</th><th class='w4'>verdict</th>" if measured else "")
+        + "<th>reason</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>"
     )
 
@@ -163,12 +207,18 @@ def _section(
     pictures: Mapping[str, bytes],
 ) -> str:
     """Return one experiment: finding, figures, claims, reasons and table."""
-    rows = answer.of(experiment)
+    rows = answer.drawn(experiment)
     about = f"<p>{escape(experiment.about)}</p>" if experiment.about else ""
     text = escape(" ".join(findings(experiment, rows)))
     drawn = "".join(_figure(each, place + 1, pictures) for place, each in enumerate(figures))
     judged = [each for each in answer.verdicts if each.experiment == experiment.id]
-    claims = f"<div class='claims'><h3>Claims</h3>{_verdicts(judged, None)}</div>" if judged else ""
+    measured = [
+        each
+        for each in (answer.measured.verdicts if answer.measured is not None else ())
+        if each.experiment == experiment.id
+    ]
+    table_of = _verdicts(judged, None, measured)
+    claims = f"<div class='claims'><h3>Claims</h3>{table_of}</div>" if judged else ""
     return (
         f"<section class='experiment' id='{experiment.id}'>{heading(experiment.title)}{about}"
         f"<div class='finding'>{text}</div>{drawn}{claims}"
@@ -242,16 +292,21 @@ def _assumptions(answer: Answer, names: Mapping[str, str]) -> str:
         + bullets("Assumptions of the study", answer.study.assumptions, level=3)
         + (f"<h3>Sources of the numbers</h3><dl>{parts}</dl>" if parts else "")
         + bullets("Warnings, with their experiments", warnings, level=3)
+        + bullets(
+            "Measurements", [] if answer.measured is None else answer.measured.found.notes, level=3
+        )
         + "</section>"
     )
 
 
 def _reproduce(answer: Answer, command: str, fingerprint: str) -> str:
     marked = f", physics and constants {fingerprint}" if fingerprint else ""
+    measured = ", measured points as measured.csv" if answer.measured is not None else ""
     return (
         f"<section id='reproduce'>{heading('Reproduce')}"
         f"<p>scalewise {__version__}{escape(marked)}. Beside this page: all points as points.csv "
-        "(and points.parquet), each figure as SVG and PNG in figures/, the study as study.toml.</p>"
+        f"(and points.parquet){measured}, each figure as SVG and PNG in figures/, the study as "
+        "study.toml.</p>"
         f"<pre>{escape(command)}</pre>"
         + details("Study file", f"<pre>{escape(answer.study.text)}</pre>")
         + "</section>"

@@ -20,6 +20,8 @@ from scalewise.report.draw_matplotlib import images
 from scalewise.report.study_figure import study_figure, study_figures
 from scalewise.report.study_page import study_page
 from scalewise.report.table import to_csv, to_json, to_parquet
+from scalewise.study.claims import Judged
+from scalewise.study.judging import MeasuredAnswer
 from scalewise.study.measures import AXES
 from scalewise.study.overlays import Measured
 from scalewise.study.rows import Row
@@ -71,7 +73,7 @@ def undrawn(answer: Answer) -> list[str]:
     """Return figures without any point, one phrase each: a misspelled `where` must be seen."""
     found = []
     for each in answer.study.experiments:
-        rows = answer.of(each)
+        rows = answer.drawn(each)
         for number in range(len(each.figures)):
             if not study_figure(each, number, rows, ()).panels:
                 found.append(f"experiment {each.id}, figure {number + 1}: no point to draw")
@@ -79,20 +81,31 @@ def undrawn(answer: Answer) -> list[str]:
 
 
 def verdict_records(answer: Answer) -> list[dict[str, Any]]:
-    """Return the verdicts as plain types."""
+    """Return the verdicts as plain types; with those of measurements, if there are records."""
+    measured = [] if answer.measured is None else measured_records(answer.measured)
+    found = [_record(each) for each in answer.verdicts]
     return [
-        {
-            "experiment": each.experiment,
-            "claim": each.claim.statement,
-            "source": each.claim.source,
-            "verdict": each.verdict,
-            "ours": each.ours,
-            "published": each.theirs,
-            "value": each.value,
-            "why": each.why,
-        }
-        for each in answer.verdicts
+        record | ({"measured": measured[place]} if measured else {})
+        for place, record in enumerate(found)
     ]
+
+
+def measured_records(measured: MeasuredAnswer) -> list[dict[str, Any]]:
+    """Return the verdicts of measurements as plain types."""
+    return [_record(each) for each in measured.verdicts]
+
+
+def _record(each: Judged) -> dict[str, Any]:
+    return {
+        "experiment": each.experiment,
+        "claim": each.claim.statement,
+        "source": each.claim.source,
+        "verdict": each.verdict,
+        "ours": each.ours,
+        "published": each.theirs,
+        "value": each.value,
+        "why": each.why,
+    }
 
 
 def write_report(
@@ -134,6 +147,9 @@ def write_report(
             write_atomically(path, content)
             written.append(path)
     rows = study_rows(answer.rows)
+    if answer.measured is not None:
+        points = to_csv(study_rows(answer.measured.found.rows), COLUMNS)
+        written.append(write_atomically(out / "measured.csv", points))
     page = study_page(
         answer, figures, pictures, command=command, fingerprint=fingerprint(evaluate_step)
     )

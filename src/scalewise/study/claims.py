@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from scalewise.explore.causes import find_cause
 from scalewise.ranges import tie_width
@@ -21,7 +21,10 @@ from scalewise.study.measures import AXES, METRICS, Axis, Metric, Value
 from scalewise.study.rows import Row, metric_of, select, values_of
 from scalewise.terms import TERMS
 
-Verdict = Literal["holds", "holds with a difference", "does not hold", "not judged"]
+Verdict = Literal[
+    "holds", "holds with a difference", "does not hold", "not told apart", "not judged"
+]
+"""Of a claim; "not told apart" is of measurements only: the repeats vary too much to decide."""
 
 WIDE = 3.0
 """Half an order of magnitude: the limit for "the same order of magnitude"."""
@@ -56,6 +59,8 @@ class Judged:
     """Predicted number, SI, if it is one."""
 
 
+R = TypeVar("R", bound=Row)
+
 _TIE = ": a near-tie, which no model can decide"
 
 
@@ -82,27 +87,30 @@ def judge(claim: Claim, experiment: Experiment, rows: Sequence[Row]) -> Judged:
             experiment=experiment.id,
             verdict="not judged",
             ours="-",
-            theirs=_theirs(claim, metric),
+            theirs=theirs_text(claim, metric),
             why=f"{error}.",
         )
     return Judged(
         claim=claim,
         experiment=experiment.id,
         verdict=compare(claim, value),
-        ours=_text(claim, value, metric),
-        theirs=_theirs(claim, metric),
+        ours=number_text(claim, value, metric),
+        theirs=theirs_text(claim, metric),
         why=" ".join(part for part in (reason, claim.why) if part),
         value=value,
     )
 
 
-def compare(claim: Claim, value: float) -> Verdict:
+def compare(claim: Claim, value: float, *, tie: float | None = None) -> Verdict:
     """Compare a predicted number with a claim.
 
     Args:
         claim: With a published number, or a bound.
         value: Prediction: a value, a change (-0.24 is 24% less), a ratio or a size.
+        tie: Distance from no effect within which the sign is undecided; by default that of
+            predictions.
     """
+    near_tie = tie_width() if tie is None else tie
     # The effect of a ratio is its distance from one: 1.02 and 0.98 are opposite effects.
     neutral = 1.0 if claim.measure == "ratio" else 0.0
     if isinstance(claim.published, int | float):
@@ -120,7 +128,7 @@ def compare(claim: Claim, value: float) -> Verdict:
         beyond = side * (value - bound)
         if bound == neutral:
             # The sign of the lead: within a tie it cannot be decided.
-            if abs(value - bound) <= tie_width():
+            if abs(value - bound) <= near_tie:
                 return "holds with a difference"
             return "holds" if beyond > 0.0 else "does not hold"
         if beyond >= 0.0:
@@ -135,11 +143,11 @@ def _number(claim: Claim, rows: Sequence[Row]) -> tuple[float, str]:
     """Return the predicted number and its composition."""
     if claim.measure == "crossover":
         return _crossover(claim, rows)
-    second = _one(claim, rows, claim.second)
+    second = one_row(claim, rows, claim.second)
     after = _value(second, claim.metric)
     if claim.measure == "value":
         return after, _makeup(second, claim.metric)
-    first = _one(claim, rows, claim.first)
+    first = one_row(claim, rows, claim.first)
     before = _value(first, claim.metric)
     if before == 0.0:
         raise NotJudgedError(f"{claim.metric} is zero at {_words(claim.first)}")
@@ -148,7 +156,7 @@ def _number(claim: Claim, rows: Sequence[Row]) -> tuple[float, str]:
     return (ratio if claim.measure == "ratio" else ratio - 1.0), reason
 
 
-def _one(claim: Claim, rows: Sequence[Row], where: Where) -> Row:
+def one_row(claim: Claim, rows: Sequence[R], where: Where) -> R:
     """Return the one point of a selection."""
     found = select(rows, {**claim.where, **where})
     if len(found) != 1:
@@ -196,9 +204,9 @@ def _judge_axis(claim: Claim, experiment: Experiment, rows: Sequence[Row]) -> Ju
     if len(best) < 2:
         raise NotJudgedError(f"fewer than two values of {axis.label} can run")
     ranked = sorted(best, key=lambda place: -best[place])
-    wanted = claim.published if isinstance(claim.published, list) else [str(claim.published)]
+    wanted = wanted_values(claim)
     if claim.measure == "peak":
-        verdict, ours = _peak_verdict(ranked[0], values_of(rows, claim.axis), wanted), ranked[:1]
+        verdict, ours = peak_verdict(ranked[0], values_of(rows, claim.axis), wanted), ranked[:1]
     else:
         verdict, ours = order_verdict(ranked, wanted), ranked
     listed = ", ".join(f"{axis.show(each)}: {metric.show(best[each])}" for each in sorted(
@@ -207,14 +215,19 @@ def _judge_axis(claim: Claim, experiment: Experiment, rows: Sequence[Row]) -> Ju
         claim=claim,
         experiment=experiment.id,
         verdict=verdict,
-        ours=_list(axis, ours, claim.measure),
-        theirs=_list(axis, wanted, claim.measure),
+        ours=values_text(axis, ours, claim.measure),
+        theirs=values_text(axis, wanted, claim.measure),
         why=" ".join(part for part in (f"{metric.axis}: {listed}.", claim.why) if part),
         value=float(ranked[0]) if not isinstance(ranked[0], str) else None,
     )
 
 
-def _peak_verdict(found: Value, values: Sequence[Value], wanted: Sequence[Value]) -> Verdict:
+def wanted_values(claim: Claim) -> Sequence[Value]:
+    """Return the published values of a peak, or of an order."""
+    return claim.published if isinstance(claim.published, list) else [str(claim.published)]
+
+
+def peak_verdict(found: Value, values: Sequence[Value], wanted: Sequence[Value]) -> Verdict:
     """Return the verdict on a peak at another value: inside the range, it is still a maximum."""
     if str(found) in map(str, wanted):
         return "holds"
@@ -285,7 +298,7 @@ def _makeup(row: Row, metric: str) -> str:
     return f"The step of {point.strategy} is {', '.join(parts)}."
 
 
-def _text(claim: Claim, value: float, metric: Metric) -> str:
+def number_text(claim: Claim, value: float, metric: Metric) -> str:
     """Return the predicted number with the unit of its metric."""
     if claim.measure == "change":
         return f"{100 * value:+.1f}%"
@@ -297,20 +310,21 @@ def _text(claim: Claim, value: float, metric: Metric) -> str:
     return f"{metric.show(value)} {unit}".strip()
 
 
-def _theirs(claim: Claim, metric: Metric) -> str:
+def theirs_text(claim: Claim, metric: Metric) -> str:
+    """Return the published number or bound, with its unit."""
     if claim.measure in ("peak", "order"):
-        wanted = claim.published if isinstance(claim.published, list) else [str(claim.published)]
-        return _list(AXES[claim.axis], wanted, claim.measure)
+        return values_text(AXES[claim.axis], wanted_values(claim), claim.measure)
     if isinstance(claim.published, int | float):
-        return _text(claim, float(claim.published), metric)
+        return number_text(claim, float(claim.published), metric)
     if claim.at_least is not None:
-        return "at least " + _text(claim, claim.at_least, metric)
+        return "at least " + number_text(claim, claim.at_least, metric)
     if claim.at_most is not None:
-        return "at most " + _text(claim, claim.at_most, metric)
+        return "at most " + number_text(claim, claim.at_most, metric)
     return "-"
 
 
-def _list(axis: Axis, values: Sequence[Value], measure: str) -> str:
+def values_text(axis: Axis, values: Sequence[Value], measure: str) -> str:
+    """Return values of an axis: an order, or alternatives."""
     if measure == "order":
         return " > ".join(axis.show(each) for each in values)
     name = axis.label if not isinstance(values[0], str) else ""

@@ -199,6 +199,8 @@ class Experiment(_Part, frozen=True, kw_only=True):
     """Figures."""
     published: tuple[Published, ...] = ()
     """Published numbers to draw in the figures."""
+    steps: int = 20
+    """`study measure`: optimizer steps of a launch; the first quarter is warm-up."""
     measured: bool = False
     """Whether shipped measurements of runs and collectives are drawn in the figures where model,
     chip, size and sequence or message match."""

@@ -22,6 +22,7 @@ from scalewise.model import Model, load_model
 from scalewise.reading import read_csv
 from scalewise.records.files import holds_records
 from scalewise.study.files import Experiment
+from scalewise.study.measured import MeasuredRow
 from scalewise.study.measures import Value
 from scalewise.study.plan import sizes_of
 from scalewise.study.rows import Row, metric_of, select
@@ -115,6 +116,29 @@ def marks_of(
         elif experiment.kind == "scale":
             found += _marks(experiment, run)
     return found
+
+
+def measured_marks(rows: Iterable[MeasuredRow], machine: str) -> list[Mark]:
+    """Return the marks of measured points of the same study.
+
+    Args:
+        rows: The points.
+        machine: Where they were measured, for the source.
+    """
+    return [
+        Mark(
+            axes={axis: [value] for axis, value in row.axes.items()},
+            metric=name,
+            value=value,
+            label="measured",
+            source=f"{row.strategy or 'collective'} on {machine}, "
+            f"{len(row.records)} repeat{'s' * (len(row.records) > 1)}",
+            published=False,
+        )
+        for row in rows
+        for name, value in row.metrics.items()
+        if value is not None
+    ]
 
 
 def _timings(experiment: Experiment, row: Collective) -> list[Mark]:

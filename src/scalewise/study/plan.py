@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from scalewise.catalog import load_cluster
+from scalewise.catalog import knows, load_cluster
 from scalewise.cluster import Cluster
 from scalewise.errors import InputError, did_you_mean
 from scalewise.explore.sizes import Rule, default_precision, parse_sizes
@@ -34,6 +34,10 @@ from scalewise.workload import WORK
 MAX_POINTS = 100_000
 """Limit of the points of one experiment: about an hour on one core, and 200 MB."""
 
+THIS_MACHINE = "this-machine"
+"""Cluster of studies for `study measure`: any machine. Its predictions need a calibration of that
+name (`scalewise calibrate this-machine`) in $SCALEWISE_CATALOG."""
+
 AS_IT_IS = Variant(name="as it is")
 """The unchanged cluster."""
 
@@ -49,11 +53,13 @@ class Item:
 
 
 def plan(experiment: Experiment) -> list[Item]:
-    """Yield the tasks of an experiment.
+    """Yield the tasks of an experiment; none about a machine without a calibration.
 
     Raises:
         InputError: If a name is unknown, naming the experiment.
     """
+    if not predictable(experiment):
+        return []
     try:
         _check_points(experiment)
         if experiment.kind == "collectives":
@@ -65,6 +71,11 @@ def plan(experiment: Experiment) -> list[Item]:
         ]
     except InputError as error:
         raise InputError(f"experiment {experiment.id}: {error}", hint=error.hint) from error
+
+
+def predictable(experiment: Experiment) -> bool:
+    """Return whether the catalog has the machine of an experiment: else it is measured only."""
+    return THIS_MACHINE not in experiment.clusters or knows("clusters", THIS_MACHINE)
 
 
 def _check_points(experiment: Experiment) -> None:
@@ -218,7 +229,10 @@ def _steps(experiment: Experiment) -> Iterator[Item]:
         models, clusters, experiment.algorithms, experiment.precisions or (None,),
         experiment.stacks or (None,), experiment.sequences, templates_of(experiment),
     ):  # fmt: skip
-        software = _stack(stack, cluster, template)
+        named = stack
+        if stack is None and name == THIS_MACHINE and knows("stacks", THIS_MACHINE):
+            named = THIS_MACHINE
+        software = _stack(named, cluster, template)
         rule = Rule(
             kind=experiment.scaling,
             batch=experiment.batch
@@ -289,7 +303,6 @@ def _stack_name(stack: Stack | None, cluster: Cluster, template: Template) -> st
 
 
 def _is_for_other_device(name: str, cluster: Cluster) -> bool:
-    from scalewise.catalog import knows
     from scalewise.stack import load_stack
 
     known = name.endswith(".toml") or knows("stacks", name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from scalewise.study.measures import AXES, Value
 
@@ -47,7 +47,10 @@ class Row:
         return self.infeasible is None
 
 
-def select(rows: Iterable[Row], where: Where) -> list[Row]:
+R = TypeVar("R", bound=Row)
+
+
+def select(rows: Iterable[R], where: Where) -> list[R]:
     """Return rows whose axes have the given values; an axis that a row lacks matches nothing."""
     return [row for row in rows if all(_is(row, name, value) for name, value in where.items())]
 

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from scalewise.explore.points import Point, join
 from scalewise.metrics import METRICS
 from scalewise.strategy import parse_strategy
 from scalewise.study.claims import Judged, judge
-from scalewise.study.files import Experiment, Study
-from scalewise.study.plan import Item, cases_of, plan
+from scalewise.study.files import Claim, Experiment, Study
+from scalewise.study.judging import MeasuredAnswer
+from scalewise.study.plan import THIS_MACHINE, Item, cases_of, plan, predictable
 from scalewise.study.rows import Row
 from scalewise.study.tasks import (
     ChangesAnswer,
@@ -61,6 +62,8 @@ class Answer:
     """Sources of the numbers, by part."""
     seconds: float = 0.0
     """Duration, seconds."""
+    measured: MeasuredAnswer | None = None
+    """The same points and claims as measured, if there are records."""
 
     def of(self, experiment: Experiment | str) -> list[Row]:
         """Return the rows of one experiment."""
@@ -73,16 +76,29 @@ class Answer:
         return [
             each.id
             for each in self.study.experiments
-            if not any(row.feasible for row in self.of(each))
+            if predictable(each) and not any(row.feasible for row in self.of(each))
         ]
 
+    @property
+    def unpredicted(self) -> list[str]:
+        """Return the experiments about a machine without a calibration: measured only."""
+        return [each.id for each in self.study.experiments if not predictable(each)]
 
-def run_study(study: Study, runner: Runner | None = None) -> Answer:
+    def drawn(self, experiment: Experiment | str) -> Sequence[Row]:
+        """Return the rows of figures and tables: predicted, else measured ones."""
+        rows = self.of(experiment)
+        return rows if rows or self.measured is None else self.measured.found.of(experiment)
+
+
+def run_study(
+    study: Study, runner: Runner | None = None, measured: MeasuredAnswer | None = None
+) -> Answer:
     """Run a study.
 
     Args:
         study: The study.
         runner: Where tasks are computed; by default in this process, in order.
+        measured: Its measured points, if there are records.
 
     Raises:
         InputError: If a name in the study is unknown.
@@ -119,14 +135,24 @@ def run_study(study: Study, runner: Runner | None = None) -> Answer:
         study=study,
         rows=rows,
         verdicts=[
-            judge(claim, experiment, [row for row in rows if row.experiment == experiment.id])
+            _judged(claim, experiment, [row for row in rows if row.experiment == experiment.id])
             for experiment in study.experiments
             for claim in experiment.claims
         ],
         warnings=warnings,
         provenance=provenance,
         seconds=time.perf_counter() - began,
+        measured=measured,
     )
+
+
+def _judged(claim: Claim, experiment: Experiment, rows: Sequence[Row]) -> Judged:
+    """Return the verdict of predictions, which need a calibration of the machine."""
+    judged = judge(claim, experiment, rows)
+    if predictable(experiment):
+        return judged
+    why = f"Not predicted: the catalog has no calibration {THIS_MACHINE}."
+    return replace(judged, verdict="not judged", why=why)
 
 
 def _one_by_one(
