@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import scalewise as sw
 from scalewise.ask.question import Question, question_from
-from scalewise.ask.state import _given, command, to_toml
+from scalewise.ask.state import command, to_toml
+from scalewise.ask.state import given as stated
 from scalewise.cli.main import cli
 from scalewise.errors import ScalewiseError
 from scalewise.ui.api import ask
@@ -56,7 +57,7 @@ def in_the_web_ui(question):
 
 
 def in_python(question):
-    words = _given(question)
+    words = stated(question)
     try:
         return sw.estimate(words.pop("model"), **words).to_dict()
     except ScalewiseError as error:
