@@ -33,7 +33,7 @@ const INPUTS = [
   ["budget", "Budget, $", () => "1.5M", 7],
   ["batches", "Batch", () => "about 4Mtok", 11],
   ["region", "Region", () => "world", 8],
-  ["own", "Own", () => "on, or purchase=43000,years=4", 25],
+  ["own", "Own", () => "on, or purchase=43000", 21],
 ];
 
 let answer = null,
@@ -48,6 +48,12 @@ export function show(el, ctx) {
     h("h1", { class: "question", text: "Whole runs" }),
     h("div", { class: "says", id: "says", "aria-live": "polite", text: "\u00a0" }),
     h("div", { class: "controls", id: "knobs" }),
+    h("p", {
+      class: "muted small",
+      text:
+        "Sequence, precision, tokens, stack and further inputs are those of the sentence above. " +
+        "Each size has the best of the usual strategies.",
+    }),
     h(
       "section",
       { class: "card", id: "plans" },
@@ -183,7 +189,10 @@ function paint(el, ctx) {
   const { plan, words } = answer;
   fill(
     el.querySelector("#says"),
-    plan.lead.map((text) => h("p", {}, h("b", { text }))),
+    plan.lead.map((text) => {
+      const [head, ...rest] = text.split(", ");
+      return h("p", {}, h("b", { text: head }), rest.length ? `, ${rest.join(", ")}` : "");
+    }),
   );
   plans(el.querySelector("#plans"), el, ctx);
   fill(
@@ -214,7 +223,7 @@ const amount = (place) => (row) =>
   h(
     "span",
     { class: "nowrap" },
-    row.numbers[place],
+    row.numbers[place] === "-" ? "\u2013" : row.numbers[place],
     row.ranges[place] && [
       h("br"),
       h("span", { class: "muted small", text: row.ranges[place].replace("-", "\u2013") }),

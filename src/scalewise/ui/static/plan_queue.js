@@ -84,6 +84,10 @@ export function queueSection(el, ctx, planned) {
       h("p", { class: "lead" }, h("b", { id: "queue-lead" })),
       h("div", { id: "queue-table" }),
       c.figure("queue-figure"),
+      h("p", {
+        class: "muted small",
+        text: "Blue: predicted days of a run. Pale: days to the far end of its 80% interval.",
+      }),
       h("ul", { class: "plain small", id: "queue-others" }),
       h("div", { class: "takeout", id: "queue-takeout" }),
     ),
@@ -286,10 +290,15 @@ function paint(el) {
       onclick: () => k.copy(copy.cli, "Command"),
     }),
   );
-  drawReport(el.querySelector("#queue-figure"), answer.figure, {
-    rows: queue.runs,
-    name: "queue",
-    label: queue.lead,
-    least: 120 + 44 * queue.runs.length,
-  });
+  const { data, layout } = answer.figure;
+  drawReport(
+    el.querySelector("#queue-figure"),
+    { data, layout: { ...layout, showlegend: false } },
+    {
+      rows: queue.runs,
+      name: "queue",
+      label: queue.lead,
+      least: 120 + 44 * queue.runs.length,
+    },
+  );
 }

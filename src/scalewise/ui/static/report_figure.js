@@ -18,8 +18,11 @@ export function drawReport(el, figure, { least = 400, ...more }) {
         zerolinecolor: c.color("line"),
         automargin: true,
         tickfont: { color: soft },
+        ...(value.minor && { minor: { ...value.minor, gridcolor: c.color("grid") } }),
         title: { ...(value.title || {}), font: { color: soft, size: 12 } },
       });
+  for (const shape of layout.shapes || [])
+    if (shape.type === "line") shape.line = { ...shape.line, color: soft };
   for (const note of layout.annotations || [])
     note.font = { ...(note.font || {}), color: c.color("ink") };
   delete layout.width;
