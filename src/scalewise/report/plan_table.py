@@ -29,7 +29,8 @@ def print_plan(found: Plan, console: Console, file: str | None = None) -> None:
         put(console, text, hang=2, style="bold" if answer.row is not None else "bold red")
     console.print()
     rows = shown_rows(found)
-    table(console, HEADS, [line for row in rows for line in _lines(row, found)], spare=("$/GPU-h",))
+    lines = [line for row in rows for line in _lines(row, found)]
+    table(console, HEADS, lines, spare=("$/GPU-h", "tCO2", "MWh"))
     if len(found.rows) > len(rows):
         put(console, f"  ... ({len(found.rows) - len(rows)} more: --json)", style="dim")
     console.print()
@@ -73,7 +74,7 @@ def _lines(row: Row, found: Plan) -> list[tuple[str, ...]]:
     limits = cells["limits"]
     return [
         (name, cells["fit"], *cells["numbers"], limits[0], cells["price"]),
-        (f"    {row.strategy}", "", *cells["ranges"], limits[1], ""),
+        (f"  {row.strategy}", "", *cells["ranges"], limits[1], ""),
     ]
 
 

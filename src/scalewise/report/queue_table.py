@@ -26,9 +26,14 @@ def print_queue(found: Queue, console: Console) -> None:
     console.print()
     rows: list[tuple[str, ...]] = []
     for run in found.calendar.runs:
-        rows.append((f"{run.name}: {run.row.model}", *cells_of_run(run, found)))
-        rows.append((f"    {run.row.strategy}", *[""] * (len(HEADS) - 1)))
-    table(console, HEADS, rows, spare=("fit", "80% until"))
+        cells = list(cells_of_run(run, found))
+        place = HEADS.index("days") - 1
+        cells[place], _, ends = cells[place].partition(" ")
+        below = [""] * len(cells)
+        below[place] = ends
+        rows.append((f"{run.name}: {run.row.model}", *cells))
+        rows.append((f"  {run.row.strategy}", *below))
+    table(console, HEADS, rows, spare=("fit", "80% until", "cost"))
     console.print()
     say(console, "Other sizes", *words.other_lines(found))
     say(console, "Note", *found.notes, style="yellow")
