@@ -83,7 +83,7 @@ export function queueSection(el, ctx, planned) {
       { id: "calendar", hidden: true },
       h("p", { class: "lead" }, h("b", { id: "queue-lead" })),
       h("div", { id: "queue-table" }),
-      c.figure("queue-figure"),
+      h("div", { id: "queue-picture" }),
       h("p", {
         class: "muted small",
         text: "Blue: predicted days of a run. Pale: days to the far end of its 80% interval.",
@@ -290,6 +290,9 @@ function paint(el) {
       onclick: () => k.copy(copy.cli, "Command"),
     }),
   );
+  // A figure is there once there are runs: an empty one would wait for its chart.
+  if (!el.querySelector("#queue-figure"))
+    fill(el.querySelector("#queue-picture"), c.figure("queue-figure"));
   const { data, layout } = answer.figure;
   drawReport(
     el.querySelector("#queue-figure"),
