@@ -67,7 +67,7 @@ def test_unknown_words_are_refused_with_a_hint():
 
 
 def test_chosen_values_are_in_the_answer(results):
-    assert "--seq 4096 (as Llama 2 was trained)" in results["estimate"].defaults
+    assert "--seq 4096 (usual for pre-training)" in results["estimate"].defaults
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ VIEWS = {
     "estimate": "#step-time .term",
     "scale": "#curve .main-svg",
     "search": "#ranking tbody tr",
+    "plan": "#plans tbody tr",
     "timeline": "#panels svg",
     "evidence": "#near tbody tr",
     "study": "#list .card",

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import scalewise as sw
 from scalewise.ask.question import Question, question_from
-from scalewise.ask.state import _given, command, to_toml
+from scalewise.ask.state import command, to_toml
+from scalewise.ask.state import given as stated
 from scalewise.cli.main import cli
 from scalewise.errors import ScalewiseError
 from scalewise.ui.api import ask
@@ -56,7 +57,7 @@ def in_the_web_ui(question):
 
 
 def in_python(question):
-    words = _given(question)
+    words = stated(question)
     try:
         return sw.estimate(words.pop("model"), **words).to_dict()
     except ScalewiseError as error:
@@ -111,3 +112,53 @@ def test_unknown_fields_of_a_question_are_named():
     with pytest.raises(sw.InputError, match="a question has no field `gpu`") as caught:
         question_from({"gpu": 8})
     assert "`gpus`" in caught.value.hint
+
+
+PLANS = [
+    {"model": "llama-2-13b,llama-3-70b", "on": "dgx-h100", "gpus": "128,256", "tokens": "300B"},
+    {"model": "llama-3-8b", "on": "dgx-h100,dgx-a100", "gpus": "64,128", "tokens": "1T",
+     "deadline": "30d", "budget": "400k", "region": "france", "price": "2"},
+    {"model": "llama-3-8b", "on": "dgx-h100", "gpus": "72..144+72", "seq": "8k", "own": "on",
+     "region": "us"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("by", [None, "carbon"])
+@pytest.mark.parametrize("words", PLANS)
+def test_a_plan_has_equal_digits_from_every_door(words, by):
+    request = {"question": words, "by": by, "meet": "prediction"}
+    page = msgspec.json.decode(ask("/api/plan", msgspec.json.encode(request)))
+    same = msgspec.json.decode(msgspec.json.encode(page["plan"]))
+    assert on_the_command_line(shlex.split(page["copy"]["cli"])[1:]) == same
+    found = {}
+    exec(page["copy"]["python"].removesuffix("print(found)\n"), found)
+    python = msgspec.json.decode(msgspec.json.encode(found["found"].to_dict()))
+    assert {key: same[key] for key in python} == python
+
+
+def test_a_queue_has_equal_digits_from_every_door(tmp_path):
+    runs = [
+        {"name": "a", "question": {"model": "llama-3-70b", "tokens": "200B"}},
+        {"name": "b", "question": {"model": "llama-3-8b", "tokens": "1T", "gpus": "128"}},
+        {"name": "c", "question": {"model": "llama-3-8b", "tokens": "50B", "seq": "8k"},
+         "after": "b", "earliest": "2027-02-01"},
+    ]  # fmt: skip
+    request = {
+        "question": {"on": "dgx-h100", "gpus": "256", "price": "2.5", "batch": "64"},
+        "runs": runs,
+        "start": "2027-01-04",
+    }
+    page = msgspec.json.decode(ask("/api/queue", msgspec.json.encode(request)))
+    path = tmp_path / "queue.toml"
+    path.write_text(page["copy"]["toml"])
+    assert on_the_command_line(["plan", "--queue", str(path)]) == page["queue"]
+    python = msgspec.json.decode(msgspec.json.encode(sw.queue(path).to_dict()))
+    assert {key: page["queue"][key] for key in python} == python
+    assert page["queue"]["runs"][2]["start"] >= "2027-02-01"
+    # The batch of the sentence is that of one model and size.
+    assert page["queue"]["runs"][0]["global_batch"] == 1024
+    # The file that was written is read again, and gives the same calendar.
+    again = {"question": {}, "text": page["copy"]["toml"]}
+    pasted = msgspec.json.decode(ask("/api/queue", msgspec.json.encode(again)))
+    assert pasted["queue"] == page["queue"]
+    assert (pasted["on"], pasted["gpus"]) == ("dgx-h100", 256)

@@ -24,7 +24,7 @@ def test_three_words_are_enough():
     assert (q.workload.seq_len, q.workload.global_batch) == (4096, 1024)
     assert q.cluster.accelerators == 64
     assert [str(each) for each in q.defaults] == [
-        "--seq 4096 (as Llama 2 was trained)",
+        "--seq 4096 (usual for pre-training)",
         "--batch 1024 (4.19M tokens per step)",
         "--precision bf16 (usual)",
         f"--strategy {q.strategy} (best of {best.evaluated:,} that fit with 90% chance)",

@@ -17,7 +17,7 @@ def test_without_words_the_batch_stays_and_is_that_of_an_estimate():
     assert (rule.kind, rule.batch, rule.seq_len) == ("strong", 1024.0, 4096)
     assert [each.label for each in s.templates] == ["best"]
     assert [str(each) for each in s.defaults] == [
-        "--seq 4096 (as Llama 2 was trained)",
+        "--seq 4096 (usual for pre-training)",
         "--batch 1024 (4.19M tokens per step)",
         "--precision bf16 (usual)",
         "--strategy best (best of the usual ones at each size)",

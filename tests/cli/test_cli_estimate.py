@@ -61,7 +61,7 @@ def test_sections_follow_in_order(run):
     out = run(*SHARDED, "--set", "cluster.pue=1.3").stdout
     parts = [
         "cluster.pue = 1.3 (was 1.15)", "80% prediction interval", "Suggestion:", "Step time",
-        "Defaults:", "--seq 4096 (as Llama 2 was trained)",
+        "Defaults:", "--seq 4096 (usual for pre-training)",
     ]  # fmt: skip
     places = [out.index(part) for part in parts]
     assert places == sorted(places)
@@ -113,7 +113,7 @@ def test_json_has_everything_and_adds_up(run):
     assert data["inputs"]["model"]["layers"] == 32
     assert data["inputs"]["cluster"]["accelerators"] == 2048
     assert data["inputs"]["strategy"]["dp_shard"] == 2048
-    assert "--seq 4096 (as Llama 2 was trained)" in data["defaults"]
+    assert "--seq 4096 (usual for pre-training)" in data["defaults"]
     assert data["question"]["gpus"] == 2048
 
 

@@ -5,9 +5,10 @@ import stat
 import pytest
 
 from scalewise.ask.question import Question, question_fields
-from scalewise.ask.state import to_toml
+from scalewise.ask.state import read_plan, to_toml
 from scalewise.cli.export import TARGETS, export
 from scalewise.frameworks import export as frameworks_export
+from scalewise.frameworks import read
 
 OWN = {"--plan", "--to", "--json", "-o", "--output"}
 """Flags besides those of every question."""
@@ -88,3 +89,28 @@ def test_scripts_are_plain_files(run, tmp_path):
     mode = (tmp_path / "launch.sbatch").stat().st_mode
     assert stat.S_ISREG(mode)
     assert os.access(tmp_path / "launch.sbatch", os.R_OK)
+
+
+@pytest.mark.parametrize(
+    ("words", "target", "name"),
+    [
+        (("llama-3-70b", "--on", "dgx-h100", "--gpus", "256"), "megatron", "launch.sbatch"),
+        (("llama-3-8b", "--on", "dgx-h100", "--gpus", "64", "--strategy", "fsdp-mb1-acfull",
+          "--stack", "torchtitan", "--loss", "chunked"), "torchtitan", "launch.sbatch"),
+    ],
+)  # fmt: skip
+def test_a_plan_is_written_exported_and_read_back(run, tmp_path, words, target, name):
+    path = tmp_path / "plan.toml"
+    planned = run("plan", *words, "--tokens", "1T", "-o", str(path))
+    assert planned.exit_code == 0
+    follows = f"Next: scalewise export {path} --to {target}"
+    assert follows in " ".join(planned.stdout.split())
+    done = run("export", str(path), "--to", target, "-o", str(tmp_path / "run"))
+    assert done.exit_code == 0, done.stdout
+    file = tmp_path / "run" / name
+    asked, found = read_plan(path), read(file.read_text(), name)
+    assert found.words["model"] == asked.model
+    assert found.words["strategy"].startswith(asked.strategy)
+    assert int(found.words["gpus"]) == asked.gpus
+    assert int(found.words["batch"]) == asked.batch
+    assert int(found.words["seq"]) == asked.seq

@@ -42,7 +42,8 @@ def test_question_answer_table_and_what_follows(run):
         "llama-2-7b | dgx-h100 | 64-128 GPUs | 1.00T tokens | deadline 20 days, budget $200k"
     )
     assert lines[1].startswith("Lowest cost within 20 days and $200k: ")
-    parts = ["\n  plan ", "\n  > ", "\nGoodput: ", "\nNext: scalewise estimate llama-2-7b ",
+    parts = ["\n  plan ", "\n  > ", "\nGoodput: ", 
+             "\nNext: -o plan.toml, then scalewise export plan.toml --to megatron\n",
              "\nEmissions: 445 g/kWh, world 2024", "\nDefaults: "]  # fmt: skip
     places = [result.stdout.index(part) for part in parts]
     assert places == sorted(places)

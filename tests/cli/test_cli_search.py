@@ -26,7 +26,7 @@ def test_a_table_and_what_became_of_the_rest(run):
     assert re.search(r"^Best: (\S+)   [\d,]+ tok/s/GPU \[[\d,]+-[\d,]+\] ", result.stdout, re.M)
     assert re.search(r"^Evaluated [\d,]+: [\d,]+ fit, [\d,]+ out of memory", result.stdout, re.M)
     assert re.search(r"^Launch: DP (8|16) \(", result.stdout, re.M)
-    assert "\nDefaults: --seq 4096 (as Llama 2 was trained)" in result.stdout
+    assert "\nDefaults: --seq 4096 (usual for pre-training)" in result.stdout
 
 
 def test_json(run):
@@ -125,7 +125,7 @@ def test_the_page_has_the_map_of_meshes_and_what_was_chosen(run, tmp_path):
     ask(run, *FEW, "-o", str(path))
     page = path.read_text()
     assert "Best strategy by tensor parallel degree and pipeline stages" in page
-    assert "<li>--seq 4096 (as Llama 2 was trained)</li>" in page
+    assert "<li>--seq 4096 (usual for pre-training)</li>" in page
 
 
 def test_a_missing_library_is_said_before_the_search(run, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from scalewise.cli.common import drawn
 from scalewise.report.estimate_table import merged, parts_table, print_estimate
 
 DEFAULTS = (
-    Default(flag="--seq", value="4096", why="as Llama 2 was trained"),
+    Default(flag="--seq", value="4096", why="usual for pre-training"),
     Default(flag="--batch", value="4096", why="16.8M tokens per step"),
     Default(flag="--precision", value="bf16", why="usual"),
     Default(flag="--stack", value="megatron", why="usual"),
@@ -35,7 +35,7 @@ Step time                       ms      %   | Peak memory (worst rank)   GiB    
   memory-bound kernels          88    6.3   |   params, grads, optim.   <0.1    0.1
   attention                     68    4.8   |   total                   41.4  100.0
   stragglers                    37    2.6   |
-  framework overhead            11    0.8   | Defaults: --seq 4096 (as Llama 2 was trained),
+  framework overhead            11    0.8   | Defaults: --seq 4096 (usual for pre-training),
   LM head and loss              11    0.8   |   --batch 4096 (16.8M tokens per step),
   launches, optimizer            1   <0.1   |   --precision bf16 (usual), --stack megatron (usual)
   total                      1,403  100.0   | Sources: --explain"""

@@ -202,13 +202,13 @@ def test_terminal_has_the_answer_two_tables_and_causes(one):
 
 @pytest.mark.parametrize("width", [80, 100, 140])
 def test_terminal_keeps_its_width_and_30_lines(one, many, width):
-    default = Default(flag="--seq", value="4096", why="as Llama 2 was trained")
+    default = Default(flag="--seq", value="4096", why="usual for pre-training")
     for curves in (one, many):
         lines = printed(curves, width, defaults=[default])
         assert max(map(len, lines)) <= width
         if width >= 100:
             assert len(lines) <= 30
-        assert "Defaults: --seq 4096 (as Llama 2 was trained)" in lines
+        assert "Defaults: --seq 4096 (usual for pre-training)" in lines
 
 
 def test_every_size_is_printed_on_demand(many):

@@ -32,11 +32,11 @@ def test_changes_stand_in_the_first_line_or_the_second(monkeypatch):
 
 def test_defaults_have_flag_value_and_reason(monkeypatch):
     found = (
-        Default(flag="--seq", value="4096", why="as Llama 2 was trained"),
+        Default(flag="--seq", value="4096", why="usual for pre-training"),
         Default(flag="--batch", value="1024", why="4.19M tokens per step"),
     )
     assert text_of(lambda out: print_defaults(out, found), "50", monkeypatch) == [
-        "Defaults: --seq 4096 (as Llama 2 was trained),",
+        "Defaults: --seq 4096 (usual for pre-training),",
         "          --batch 1024 (4.19M tokens per step)",
     ]
     assert text_of(lambda out: print_defaults(out, ())) == []

@@ -56,7 +56,7 @@ def default_seq_len(model: Model) -> tuple[int, Default]:
     if model.positions == "learned" and model.max_positions < SEQ_LEN:
         length, why = model.max_positions, f"learned positions of {model.name}"
     else:
-        length, why = SEQ_LEN, "as Llama 2 was trained"
+        length, why = SEQ_LEN, "usual for pre-training"
     return length, Default(flag="--seq", value=str(length), why=why)
 
 

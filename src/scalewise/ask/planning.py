@@ -10,7 +10,9 @@ beyond the asked ones are tried.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +59,7 @@ def planning(
     by: str | None = None,
     far_end: bool = True,
     objects: Objects | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
     """Compare models, clusters and sizes.
 
@@ -65,6 +68,8 @@ def planning(
         by: Order of the rows; None for time, or with a limit for cost.
         far_end: Whether limits are met by the far end of the 80% interval, or by the prediction.
         objects: What is at hand instead of a name.
+        progress: Called with the pairs of model and cluster that are done, and all there are; may
+            raise to stop.
 
     Raises:
         InputError: If a word is not understood.
@@ -76,7 +81,9 @@ def planning(
     layout = {"cost": "time", "carbon": "energy"}.get(wanted, wanted)
     question = msgspec.structs.replace(question, by=layout)
     planner = _Planner(question, objects or Objects(), far_end=far_end)
-    for name in planner.pairs:
+    for place, name in enumerate(planner.pairs):
+        if progress is not None:
+            planner.look = partial(progress, place, len(planner.pairs))
         planner.fill(name)
     return planner.plan(by or (wanted if wanted != "time" else None))
 
@@ -89,6 +96,10 @@ class _Line:
     asked: dict[int, Asked] = field(default_factory=dict)
     prevented: dict[int, str] = field(default_factory=dict)
     """Sizes that no strategy suits with this batch, with the reason."""
+
+
+def _nothing() -> None:
+    """Where nobody looks at the progress."""
 
 
 class _Planner:
@@ -117,6 +128,7 @@ class _Planner:
         self.lines: dict[tuple[str, str], _Line] = {name: _Line() for name in self.pairs}
         self.notes: list[str] = []
         self.error: InputError | None = None
+        self.look: Callable[[], None] = _nothing
         if question.gpus is None:
             self.defaults["--gpus"] = Default(flag="--gpus", value=SIZES, why="usual sizes")
         if question.region is None:
@@ -143,6 +155,7 @@ class _Planner:
             return line.rows[size]
         if size in line.prevented:
             return None
+        self.look()
         try:
             found = resolve(self.words(name, size), self.objects)
             e = found.estimate()

@@ -23,7 +23,7 @@ A run without `gpus` takes the whole cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
@@ -33,7 +33,7 @@ import msgspec
 
 from scalewise.ask.question import Question, question_from
 from scalewise.ask.resolve import resolve
-from scalewise.ask.state import read_plan
+from scalewise.ask.state import read_plan, toml_value
 from scalewise.catalog.regions import DEFAULT_REGION, load_region
 from scalewise.errors import InputError, did_you_mean
 from scalewise.explore.plan import Row, row_of
@@ -74,7 +74,28 @@ def queueing(
     text: str, folder: Path, stated: Mapping[str, Any], *, today: date | None = None
 ) -> Queue:
     """Return the queue of a text; arguments as of `read_queue`, plans relative to a folder."""
-    table = parse_toml(text, "the queue")
+    return queue_of(parse_toml(text, "the queue"), folder, stated, today=today)
+
+
+def queue_of(
+    table: Mapping[str, Any],
+    folder: Path | None,
+    stated: Mapping[str, Any],
+    *,
+    today: date | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Queue:
+    """Return the queue of a table.
+
+    Args:
+        table: Keys and runs of a queue file.
+        folder: Where its plan files are; None if it may name none.
+        stated: Fields of a question that stand before those of the table.
+        today: First day where the table has none.
+        progress: Called with the sizes of the cluster that are done, and all there are; may raise
+            to stop.
+    """
+    table = dict(table)
     runs = table.pop("run", [])
     if not isinstance(runs, list) or not 1 <= len(runs) <= MAX_RUNS:
         raise InputError(
@@ -93,7 +114,12 @@ def queueing(
             raise InputError(f"run {name} is there twice", hint="give each run its own name")
     known: dict[tuple[int, int], Row] = {}
     sizes = [size, *(round(size * factor) for factor in OTHER_SIZES)]
-    found = [_calendar(questions, each, known) for each in sizes if 1 <= each <= MAX_GPUS]
+    sizes = [each for each in sizes if 1 <= each <= MAX_GPUS]
+    found = []
+    for place, each in enumerate(sizes):
+        if progress is not None:
+            progress(place, len(sizes))
+        found.append(_calendar(questions, each, known))
     if found[0].missing is not None:
         raise InputError(found[0].missing)
     clusters = dict.fromkeys(run.row.cluster for run in found[0].runs)
@@ -115,8 +141,24 @@ def queueing(
     )
 
 
+def queue_toml(common: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], start: date) -> str:
+    """Write a queue file.
+
+    Args:
+        common: What holds for all runs.
+        runs: Keys of each run.
+        start: First day.
+    """
+    lines = ["# A queue of scalewise: scalewise plan --queue THIS_FILE", f"start = {start}"]
+    lines += [f"{name} = {toml_value(value)}" for name, value in common.items()]
+    for run in runs:
+        lines += ["", "[[run]]"]
+        lines += [f"{name} = {toml_value(value)}" for name, value in run.items()]
+    return "\n".join(lines) + "\n"
+
+
 def _run(
-    table: Any, place: int, common: Mapping[str, Any], folder: Path, start: date
+    table: Any, place: int, common: Mapping[str, Any], folder: Path | None, start: date
 ) -> tuple[Job, Question]:
     """Read one run: how it is placed, and its question; without `gpus` it takes the cluster."""
     where = f"run {place + 1}"
@@ -124,7 +166,9 @@ def _run(
         raise InputError(f"{where} is no table", hint="[[run]]")
     name = str(table.get("name", where))
     fields = _fields(table, _OF_RUN, where)
-    if "plan" in table:
+    if "plan" in table and folder is None:
+        raise InputError(f"{where}: plan names a file", hint="write its lines into the run")
+    if "plan" in table and folder is not None:
         planned = read_plan(folder / str(table["plan"]))
         said = {each: getattr(planned, each) for each in Question.__struct_fields__}
         fields = {each: value for each, value in said.items() if value is not None} | fields
@@ -206,4 +250,4 @@ def _days_from(start: date, value: Any, where: str) -> float:
     return float(max(days, 0))
 
 
-__all__ = ["OTHER_SIZES", "queueing", "read_queue"]
+__all__ = ["OTHER_SIZES", "queue_of", "queue_toml", "queueing", "read_queue"]

@@ -25,7 +25,7 @@ ON = "yes"
 """Word of an address for a field that is on."""
 
 
-def _given(question: Question, aside: str = "") -> dict[str, Any]:
+def given(question: Question, aside: str = "") -> dict[str, Any]:
     """The fields that say something, in order; with those of one command if it is named."""
     return {
         name: getattr(question, name)
@@ -38,7 +38,7 @@ def _given(question: Question, aside: str = "") -> dict[str, Any]:
 def to_query(question: Question) -> str:
     """Write a question as the part of an address behind the question mark."""
     pairs: list[tuple[str, str]] = []
-    for name, value in _given(question).items():
+    for name, value in given(question).items():
         key = question_fields()[name].key
         values = value if isinstance(value, tuple) else (value,)
         pairs += [(key, ON if each is True else str(each)) for each in values]
@@ -83,8 +83,8 @@ def to_toml(question: Question) -> str:
         "# A plan of scalewise.",
         f"# The same answer from the command line: {command(question)}",
     ]
-    for name, value in _given(question, "plan").items():
-        lines += ["", f"# {question_fields('plan')[name].help}.", f"{name} = {_toml(value)}"]
+    for name, value in given(question, "plan").items():
+        lines += ["", f"# {question_fields('plan')[name].help}.", f"{name} = {toml_value(value)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -111,31 +111,42 @@ def read_plan(path: str | Path) -> Question:
     return from_toml(read_text(path, what="plan", most=MAX_TOML))
 
 
-def command(question: Question) -> str:
-    """The command that gives the same digits."""
-    words = ["scalewise", "estimate", question.model]
-    for name, value in _given(question).items():
+def command(question: Question, aside: str = "", **options: str) -> str:
+    """The command that gives the same digits.
+
+    Args:
+        question: What is asked.
+        aside: Command with fields of its own; empty for `estimate`.
+        **options: Options of the command besides.
+    """
+    words = ["scalewise", aside or "estimate", question.model]
+    for name, value in given(question, aside).items():
+        flag = question_fields(aside)[name].flag
         if name == "model":
             continue
         if value is True:
-            words.append(question_fields()[name].flag)
+            words.append(flag)
             continue
         for each in value if isinstance(value, tuple) else (value,):
-            words += [question_fields()[name].flag, str(each)]
+            words += [flag, str(each)]
+    for name, text in options.items():
+        words += [f"--{name}", text]
     return shlex.join(words)
 
 
 def python(question: Question) -> str:
     """The lines of Python that give the same digits."""
-    arguments = [repr(question.model)]
-    for name, value in _given(question).items():
+    call = f"e = sw.estimate({arguments(question)})"
+    return f"import scalewise as sw\n\n{call}\nprint(e.step_seconds, e.mfu, e.memory_bytes)\n"
+
+
+def arguments(question: Question, aside: str = "") -> str:
+    """The arguments of Python that ask a question, also fields of one command if it is named."""
+    words = [repr(question.model)]
+    for name, value in given(question, aside).items():
         if name != "model":
-            arguments.append(f"{name}={list(value) if isinstance(value, tuple) else value!r}")
-    return (
-        "import scalewise as sw\n\n"
-        f"e = sw.estimate({', '.join(arguments)})\n"
-        "print(e.step_seconds, e.mfu, e.memory_bytes)\n"
-    )
+            words.append(f"{name}={list(value) if isinstance(value, tuple) else value!r}")
+    return ", ".join(words)
 
 
 def copies(question: Question) -> dict[str, str]:
@@ -148,9 +159,10 @@ def copies(question: Question) -> dict[str, str]:
     }
 
 
-def _toml(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Write a value as TOML."""
     if isinstance(value, tuple | list):
-        return "[" + ", ".join(_toml(each) for each in value) + "]"
+        return "[" + ", ".join(toml_value(each) for each in value) + "]"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):

@@ -123,5 +123,5 @@ def plan(
     elif output is None or ending == ".toml":
         from scalewise.report.plan_table import print_plan
 
-        show(lambda console: print_plan(found, console))
+        show(lambda console: print_plan(found, console, output))
     return 0 if all(answer.row is not None for answer in found.answers) else 1

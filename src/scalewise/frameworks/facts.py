@@ -18,7 +18,7 @@ import msgspec
 from scalewise.catalog import names
 from scalewise.frameworks.table import Facts, whole
 from scalewise.model import Model, load_model
-from scalewise.stack import Stack, stack_for
+from scalewise.stack import Stack, load_stack, stack_for
 from scalewise.strategy import Strategy
 from scalewise.workload import WORK, Workload
 
@@ -42,6 +42,18 @@ ALIASES = {
     "accelerate": "accelerate", "maxtext": "maxtext", "megatron-bridge": "megatron-bridge",
 }  # fmt: skip
 """Name of each framework as a software stack."""
+
+
+def target_of(stack: str) -> str | None:
+    """Return the framework that a plan on a software stack is exported to; None if there is none.
+
+    >>> target_of("pytorch"), target_of("megatron"), target_of("nanotron")
+    ('torchtitan', 'megatron-bridge', None)
+    """
+    if stack not in names("stacks"):
+        return None
+    known = load_stack(stack).frameworks
+    return next((target for target, name in ALIASES.items() if name in known), None)
 
 
 @dataclass(frozen=True, kw_only=True)

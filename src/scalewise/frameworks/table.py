@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from scalewise.units import format_count
+
 Value: TypeAlias = Any
 """A setting: number, word, switch, list, or None for one that is not given."""
 
@@ -281,4 +283,6 @@ def whole(value: Value) -> int | None:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, float) and value >= 1e6:
+        return format_count(value)
     return str(getattr(value, "name", value))[:80]

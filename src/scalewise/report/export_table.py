@@ -30,6 +30,9 @@ def print_export(out: Export, asked: Asked, console: Console, *, files: bool) ->
     for gap in out.warned:
         console.print(Text(f"not said: {gap}", style="yellow"), soft_wrap=True)
     for each in asked.defaults:
+        # Failures change days and dollars, and nothing of what is launched.
+        if each.flag == "--goodput":
+            continue
         console.print(Text(f"default: {each}", style="dim"), soft_wrap=True)
     if not files:
         return

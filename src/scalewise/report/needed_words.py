@@ -64,6 +64,9 @@ def _line(found: Needed, curves: Curves, days: float | None, fit: float) -> str:
         text = f"{name}Smallest size that fits with {chance(fit)} chance: {size}"
     else:
         text = f"{name}{size} train {format_count(tokens or 0.0)} tokens within {days:.3g} days"
+        # A plan has to meet a deadline with the far end of its interval.
+        if (point.days_high or 0.0) > days:
+            text += " (prediction; not the far end)"
     parts = [point.strategy]
     if point.days is not None:
         parts.append(f"{grouped(point.days)} days {_days_interval(point)}")

@@ -79,7 +79,7 @@ def plan_page(found: Plan) -> str:
         "Nearest": words.nearest_lines(found),
         "Goodput": words.goodput_lines(found),
         "Own or rent": words.own_lines(found),
-        "Next": [found.next] if found.next else [],
+        "Next": [words.next_line(found)] if found.next else [],
         "Defaults": found.defaults,
     }
     parts = [bullets(name, lines) for name, lines in sentences.items()]

@@ -5,7 +5,7 @@ print_plan(found, console)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scalewise.explore.plan import Plan, Row
 from scalewise.report import plan_words as words
@@ -22,14 +22,15 @@ MAX_ROWS = 16
 HEADS = ("plan", "fit", "days", "cost", "MWh", "tCO2", "limits", "$/GPU-h")
 
 
-def print_plan(found: Plan, console: Console) -> None:
-    """Print a plan."""
+def print_plan(found: Plan, console: Console, file: str | None = None) -> None:
+    """Print a plan, and the command that follows; `file` is where its answer was written."""
     print_title(console, words.title(found), found.changes)
     for text, answer in zip(words.answer_lines(found), found.answers, strict=True):
         put(console, text, hang=2, style="bold" if answer.row is not None else "bold red")
     console.print()
     rows = shown_rows(found)
-    table(console, HEADS, [line for row in rows for line in _lines(row, found)], spare=("$/GPU-h",))
+    lines = [line for row in rows for line in _lines(row, found)]
+    table(console, HEADS, lines, spare=("$/GPU-h", "tCO2", "MWh"))
     if len(found.rows) > len(rows):
         put(console, f"  ... ({len(found.rows) - len(rows)} more: --json)", style="dim")
     console.print()
@@ -39,7 +40,7 @@ def print_plan(found: Plan, console: Console) -> None:
     say(console, "Own or rent", *words.own_lines(found))
     say(console, "Note", *found.notes, style="yellow")
     if found.next:
-        say(console, "Next", found.next)
+        say(console, "Next", words.next_line(found, file))
     put(console, words.carbon_line(found), hang=2)
     if found.defaults:
         say(console, "Defaults", ", ".join(found.defaults))
@@ -64,11 +65,26 @@ def shown_rows(found: Plan) -> list[Row]:
 def _lines(row: Row, found: Plan) -> list[tuple[str, ...]]:
     """Two lines of a row: numbers, and strategy with intervals; one where it cannot run."""
     several = len({each.model for each in found.rows}) > 1
-    mark = ">" if any(row is each.row for each in found.answers) else " "
+    mark = ">" if is_answer(row, found) else " "
     name = f"{mark} {row.model + ' ' if several else ''}{words.size_words(row)}"
     if row.days is None:
         reason = ": ".join((row.infeasible or "cannot run").split(": ")[:2])
         return [(f"{name}: {reason}",)]
+    cells = cells_of(row, found)
+    limits = cells["limits"]
+    return [
+        (name, cells["fit"], *cells["numbers"], limits[0], cells["price"]),
+        (f"  {row.strategy}", "", *cells["ranges"], limits[1], ""),
+    ]
+
+
+def is_answer(row: Row, found: Plan) -> bool:
+    """Whether a row is the answer for its model."""
+    return any(row is each.row for each in found.answers)
+
+
+def cells_of(row: Row, found: Plan) -> dict[str, Any]:
+    """Return what a table shows of a row: days, cost, MWh and tCO2, their ranges, fit, limits."""
     price = "unknown"
     if row.price is not None:
         price = f"{format_dollars(row.price.usd_per_hour).lstrip('$')} {row.price.kind}"
@@ -82,12 +98,13 @@ def _lines(row: Row, found: Plan) -> list[tuple[str, ...]]:
     ranges = [
         "" if each is None else words.amount_range(each, usd=each is row.usd) for each in amounts
     ]
-    limits = _limits(row, found)
-    fit = "" if row.fit is None else chance(row.fit)
-    return [
-        (name, fit, *numbers, limits[0], price),
-        (f"    {row.strategy}", "", *ranges, limits[1], ""),
-    ]
+    return {
+        "numbers": numbers,
+        "ranges": ranges,
+        "fit": "" if row.fit is None else chance(row.fit),
+        "limits": _limits(row, found),
+        "price": price,
+    }
 
 
 def _limits(row: Row, found: Plan) -> tuple[str, str]:

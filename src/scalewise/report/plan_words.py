@@ -8,8 +8,10 @@
 from __future__ import annotations
 
 import math
+import shlex
 
 from scalewise.explore.plan import Amount, Answer, Plan, Row, Wanted
+from scalewise.frameworks.facts import target_of
 from scalewise.report.goodput_words import goodput_words
 from scalewise.report.words import chance, counted, device_word, interval
 from scalewise.units import format_count, format_dollars, format_percent, grouped, short_dollars
@@ -197,6 +199,23 @@ def goodput_lines(found: Plan) -> list[str]:
             f"steps in {grouped(row.days.value)} days of wall time"
         )
     return lines
+
+
+def next_line(found: Plan, file: str | None = None) -> str:
+    """Return the command that goes on with the answer: its export, or its estimate.
+
+    Args:
+        found: The plan.
+        file: Plan file that the answer was written to.
+    """
+    row = found.answer
+    target = None
+    if found.file and row is not None and len(found.answers) == 1:
+        target = target_of(row.stack)
+    if target is None:
+        return found.next
+    command = f"scalewise export {shlex.quote(file or 'plan.toml')} --to {target}"
+    return command if file else f"-o plan.toml, then {command}"
 
 
 def carbon_line(found: Plan) -> str:

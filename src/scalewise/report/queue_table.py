@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scalewise.explore.queue import Queue
+from scalewise.explore.queue import Queue, Run
 from scalewise.report import queue_words as words
 from scalewise.report.plan_words import amount_range
 from scalewise.report.terminal import put, say, table
@@ -26,23 +26,30 @@ def print_queue(found: Queue, console: Console) -> None:
     console.print()
     rows: list[tuple[str, ...]] = []
     for run in found.calendar.runs:
-        row = run.row
-        assert row.days is not None
-        rows.append(
-            (
-                f"{run.name}: {row.model}",
-                f"{row.accelerators:,}",
-                str(found.day(run.start.value)),
-                str(found.day(run.end.value)),
-                str(found.day(run.end.high)),
-                f"{grouped(row.days.value)} {amount_range(row.days)}",
-                "-" if row.usd is None else short_dollars(row.usd.value),
-                "" if row.fit is None else chance(row.fit),
-            )
-        )
-        rows.append((f"    {row.strategy}", *[""] * (len(HEADS) - 1)))
-    table(console, HEADS, rows, spare=("fit", "80% until"))
+        cells = list(cells_of_run(run, found))
+        place = HEADS.index("days") - 1
+        cells[place], _, ends = cells[place].partition(" ")
+        below = [""] * len(cells)
+        below[place] = ends
+        rows.append((f"{run.name}: {run.row.model}", *cells))
+        rows.append((f"  {run.row.strategy}", *below))
+    table(console, HEADS, rows, spare=("fit", "80% until", "cost"))
     console.print()
     say(console, "Other sizes", *words.other_lines(found))
     say(console, "Note", *found.notes, style="yellow")
     put(console, f"  {INTERVAL}", style="dim")
+
+
+def cells_of_run(run: Run, found: Queue) -> tuple[str, ...]:
+    """Return what a table shows of a run behind its name: a cell for each further head."""
+    row = run.row
+    assert row.days is not None
+    return (
+        f"{row.accelerators:,}",
+        str(found.day(run.start.value)),
+        str(found.day(run.end.value)),
+        str(found.day(run.end.high)),
+        f"{grouped(row.days.value)} {amount_range(row.days)}",
+        "-" if row.usd is None else short_dollars(row.usd.value),
+        "" if row.fit is None else chance(row.fit),
+    )

@@ -20,7 +20,15 @@ from scalewise.ask.question import Question
 from scalewise.errors import InputError, ScalewiseError, did_you_mean
 from scalewise.ui import assumptions, catalog, estimate, nearest, over, scale, search
 from scalewise.ui.inputs import resolve
-from scalewise.ui.requests import OverRequest, ScaleRequest, SearchRequest, StudyRequest, decode
+from scalewise.ui.requests import (
+    OverRequest,
+    PlanRequest,
+    QueueRequest,
+    ScaleRequest,
+    SearchRequest,
+    StudyRequest,
+    decode,
+)
 
 QUICK, LONG = 120.0, 900.0
 """Seconds after which an answer is given up: of small questions, and of searches."""
@@ -128,6 +136,18 @@ def _search(request: SearchRequest, progress: Progress) -> Any:
     return search.search_answer(request, progress)
 
 
+def _plan(request: PlanRequest, progress: Progress) -> Any:
+    from scalewise.ui import plan
+
+    return plan.plan_answer(request, progress)
+
+
+def _queue(request: QueueRequest, progress: Progress) -> Any:
+    from scalewise.ui import plan
+
+    return plan.queue_answer(request, progress)
+
+
 def _timeline(request: Question) -> Any:
     from scalewise.ui import timeline
 
@@ -221,6 +241,20 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         words="Every strategy, ranked.",
         answer=_search,
         request=SearchRequest,
+        lane="long",
+    ),
+    Endpoint(
+        path="/api/plan",
+        words="Whole runs against a deadline and a budget.",
+        answer=_plan,
+        request=PlanRequest,
+        lane="long",
+    ),
+    Endpoint(
+        path="/api/queue",
+        words="A calendar of several runs on one cluster.",
+        answer=_queue,
+        request=QueueRequest,
         lane="long",
     ),
     Endpoint(

@@ -37,7 +37,7 @@ MAX_QUERY = 8192
 STYLES = ("base", "ask", "answer", "terms", "tables", "charts", "views", "narrow")
 """Style sheets, in the order in which later rules override earlier ones."""
 
-CHARTED = ("scale", "search", "evidence", "study", "assumptions")
+CHARTED = ("scale", "search", "plan", "evidence", "study", "assumptions")
 """Views that draw with the chart library."""
 
 

@@ -10,7 +10,7 @@ and never opened as files: whoever reaches the server must not read the disk thr
 from __future__ import annotations
 
 import threading
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -83,6 +83,43 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Whether switching overlap off is tried as well, which never helps."""
 
 
+class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Models, clusters and sizes as whole runs."""
+
+    question: Question = FIRST
+    """Models and clusters with commas between them, and sizes in `gpus`."""
+    by: Literal["time", "tokens", "cost", "energy", "carbon", "memory"] | None = None
+    """Order of the rows; left out, time, or with a limit cost."""
+    meet: Literal["far-end", "prediction"] = "far-end"
+    """What has to meet deadline and budget."""
+
+
+class QueuedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One run of a queue."""
+
+    name: Word
+    """Unlike that of all others."""
+    question: Question
+    """The run; without `gpus` it takes the whole cluster."""
+    after: Word | None = None
+    """Run that it waits for."""
+    earliest: Word | None = None
+    """First day on which it may start, such as 2027-01-04."""
+
+
+class QueueRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Several runs on one cluster."""
+
+    question: Question = FIRST
+    """Cluster and its size, price, region and goodput."""
+    runs: Annotated[tuple[QueuedRun, ...], msgspec.Meta(max_length=40)] = ()
+    """In order of priority."""
+    start: Word | None = None
+    """First day; left out, today."""
+    text: Annotated[str, msgspec.Meta(max_length=20_000)] | None = None
+    """Content of a plan file or of a queue file, whose runs come last."""
+
+
 class StudyRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One of the shipped studies."""
 
@@ -129,11 +166,14 @@ def no_files(question: Question) -> None:
     Raises:
         InputError: Naming the field.
     """
-    words: dict[str, Any] = {
-        name: getattr(question, name) for name in ("model", "on", "stack", "optimizer")
-    }
-    for name, word in words.items():
-        if word is not None and (_is_path(word) or "/" in word or "\\" in word):
+    # A plan has models and clusters with commas between them.
+    words: list[tuple[str, str]] = [
+        (name, word)
+        for name in ("model", "on", "stack", "optimizer")
+        for word in (getattr(question, name) or "").split(",")
+    ]
+    for name, word in words:
+        if _is_path(word) or "/" in word or "\\" in word:
             raise InputError(
                 f"{name}: {word[:40]!r} is not a name of the catalog",
                 hint="things of your own go into the folder $SCALEWISE_CATALOG",

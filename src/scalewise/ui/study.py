@@ -21,6 +21,7 @@ from scalewise.study.run import Answer, run_study
 from scalewise.ui.requests import StudyRequest
 
 if TYPE_CHECKING:
+    from scalewise.report.figure import Figure
     from scalewise.study.rows import Row
     from scalewise.study.run import Runner
 
@@ -96,14 +97,14 @@ def _figure(experiment: Experiment, number: int, rows: list[Row]) -> dict[str, A
     figure = study_figure(experiment, number, rows, marks_of(experiment, rows))
     if not figure.panels:
         return None
+    return {"caption": experiment.figures[number].caption} | drawn(figure)
+
+
+def drawn(figure: Figure) -> dict[str, Any]:
+    """A figure of a report, as Plotly's own JSON."""
     plain: dict[str, Any] = msgspec.json.decode(plotly_figure(figure).to_json())
     plain["layout"].pop("template", None)
-    return {
-        "name": figure.name,
-        "caption": experiment.figures[number].caption,
-        "data": plain["data"],
-        "layout": plain["layout"],
-    }
+    return {"name": figure.name, "data": plain["data"], "layout": plain["layout"]}
 
 
 def _experiment(experiment: Experiment, answer: Answer) -> dict[str, Any]:

@@ -10,6 +10,7 @@ const TABS = [
   ["estimate", "Estimate", "Time, memory and cost of one step"],
   ["scale", "Scale", "Throughput, time and cost over numbers of GPUs"],
   ["search", "Search", "Best strategies"],
+  ["plan", "Plan", "Whole runs against a deadline and a budget"],
   ["timeline", "Timeline", "One step, simulated"],
   ["evidence", "Evidence", "Predictions compared with measured runs"],
   ["study", "Study", "Published claims, tested"],
@@ -115,6 +116,8 @@ async function go(name, { push = true, focus = false } = {}) {
   if (shown !== name) {
     giveUp("search");
     giveUp("every");
+    giveUp("plan");
+    giveUp("queue");
   }
   state.view = name;
   if (push) write({ push: true });

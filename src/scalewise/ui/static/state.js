@@ -1,4 +1,5 @@
-// The state of the web UI, all of it in the address: question, view, pinned configurations.
+// The state of the web UI, all of it in the address: question, view, pinned configurations, runs
+// of a queue.
 
 import { FIELDS, FIRST, NUMBERS, ON, SWITCHES } from "./tables.js";
 
@@ -23,12 +24,21 @@ const VIEWS = {
   explain: "",
   study: "",
   each: "",
+  models: "",
+  clusters: "",
+  counts: "",
+  batches: "",
+  region: "",
+  own: "",
+  order: "",
+  meet: "far-end",
+  start: "",
 };
 
 // Fields of a question by key; overrides repeat and are kept apart.
 const QUESTION = Object.keys(FIELDS).filter((key) => key !== "set");
 
-export const state = { view: "estimate", q: {}, set: [], v: {}, pins: [] };
+export const state = { view: "estimate", q: {}, set: [], v: {}, pins: [], runs: [] };
 
 export function load(query) {
   const params = new URLSearchParams(query);
@@ -39,6 +49,7 @@ export function load(query) {
   state.v = { ...VIEWS };
   for (const key of Object.keys(VIEWS)) if (params.has(key)) state.v[key] = params.get(key);
   state.pins = params.getAll("pin").slice(0, 4);
+  state.runs = params.getAll("run").slice(0, 40);
 }
 
 export function query({ view = state.view, pins = true, views = true } = {}) {
@@ -49,6 +60,7 @@ export function query({ view = state.view, pins = true, views = true } = {}) {
   if (views)
     for (const [key, usual] of Object.entries(VIEWS))
       if (state.v[key] && state.v[key] !== usual) params.set(key, state.v[key]);
+  if (views) for (const run of state.runs) params.append("run", run);
   if (pins) for (const pin of state.pins) params.append("pin", pin);
   return params.toString().replaceAll("%3D", "=").replaceAll("%2C", ",");
 }

@@ -3,6 +3,7 @@
 import { ask } from "./api.js";
 import * as c from "./charts.js";
 import * as k from "./kit.js";
+import { drawReport } from "./report_figure.js";
 import { state, write } from "./state.js";
 
 const { h, fill } = k;
@@ -130,10 +131,6 @@ async function run(el, name, quick) {
   }
 }
 
-// The report's colors as those of the theme.
-const themed = (data) =>
-  JSON.parse(JSON.stringify(data).replace(/#[0-9a-f]{6}(?=")/gi, (hex) => c.tint(hex)));
-
 // Columns of the points behind a figure: axes and metrics.
 function columns(e) {
   const cell = (v) =>
@@ -244,46 +241,11 @@ function paint(el) {
   );
   for (const e of answer.experiments)
     e.figures.forEach((f, i) => {
-      const layout = structuredClone(f.layout),
-        soft = c.color("soft");
-      for (const [key, value] of Object.entries(layout))
-        if (/^[xy]axis/.test(key))
-          Object.assign(value, {
-            gridcolor: c.color("grid"),
-            linecolor: c.color("line"),
-            zerolinecolor: c.color("line"),
-            automargin: true,
-            tickfont: { color: soft },
-            title: { ...(value.title || {}), font: { color: soft, size: 12 } },
-          });
-      for (const note of layout.annotations || [])
-        note.font = { ...(note.font || {}), color: c.color("ink") };
-      delete layout.width;
-      c.draw(el.querySelector(`#fig-${CSS.escape(e.id)}-${i}`), {
-        traces: themed(f.data),
-        layout: {
-          ...layout,
-          paper_bgcolor: "rgba(0,0,0,0)",
-          plot_bgcolor: "rgba(0,0,0,0)",
-          font: {
-            color: c.color("ink"),
-            size: 12,
-            family: getComputedStyle(document.body).fontFamily,
-          },
-          title: null,
-          legend: {
-            orientation: "h",
-            y: -0.18,
-            yanchor: "top",
-            x: 0,
-            font: { color: soft, size: 11 },
-          },
-        },
+      drawReport(el.querySelector(`#fig-${CSS.escape(e.id)}-${i}`), f, {
         rows: e.rows.map((r) => ({ ...r.axes, strategy_used: r.strategy, ...r.metrics })),
         columns: columns(e),
         name: `${answer.name}-${e.id}`,
         label: f.caption || e.title,
-        height: Math.max(layout.height || 0, 400),
       });
     });
 }
