@@ -44,6 +44,12 @@ RECOGNIZED = ("model", "strategy", "seq", "batch", "precision", "by", "fit")
     metavar="BYTES",
     help="Memory that a capturing process may take.",
 )
+@click.option("--rank", default=0, show_default=True, metavar="RANK", help="Rank that is captured.")
+@click.option(
+    "--adapter",
+    type=click.Choice(["script", "torchtitan"]),
+    help="How to run it. [torchtitan for -m torchtitan.train]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 @click.option("-o", "--output", metavar="FILE", help="Output file for the capture: .json.")
 @click.argument("arguments", metavar="-- SCRIPT [ARGUMENTS]", nargs=-1, type=click.UNPROCESSED)
@@ -53,6 +59,8 @@ def program(
     source: str | None,
     timeout: str,
     memory: str,
+    rank: int,
+    adapter: str | None,
     output: str | None,
     arguments: tuple[str, ...],
     *,
@@ -66,7 +74,7 @@ def program(
     light_numpy()
     from scalewise.program.compare import compare
 
-    captures = _captures(question, source, timeout, memory, arguments)
+    captures = _captures(question, source, timeout, memory, rank, adapter, arguments)
     if output is not None:
         _write(captures, output)
     found = compare(captures, question, model=model)
@@ -82,7 +90,13 @@ def program(
 
 
 def _captures(
-    question: Question, source: str | None, timeout: str, memory: str, arguments: tuple[str, ...]
+    question: Question,
+    source: str | None,
+    timeout: str,
+    memory: str,
+    rank: int,
+    adapter: str | None,
+    arguments: tuple[str, ...],
 ) -> list[Capture]:
     """Capture the program, or read a capture."""
     if source is not None:
@@ -96,14 +110,16 @@ def _captures(
             "the script is missing", hint="scalewise program --gpus 64 --on dgx-h100 -- train.py"
         )
     from scalewise.program.capture.spec import CaptureSpec
-    from scalewise.program.run import capture_program
+    from scalewise.program.run import adapter_of, capture_program
     from scalewise.program.world import world_of
     from scalewise.units import parse
 
     world, per_node, device_bytes = world_of(question)
+    if not 0 <= rank < world:
+        raise InputError(f"--rank {rank}: there are {world:,} ranks", hint="--rank 0", field="rank")
     spec = CaptureSpec(
-        adapter="script", world=world, per_node=per_node, memory_bytes=device_bytes,
-        arguments=arguments,
+        adapter=adapter or adapter_of(arguments), world=world, rank=rank, per_node=per_node,
+        memory_bytes=device_bytes, arguments=arguments,
     )  # fmt: skip
     return capture_program(
         spec, seconds=parse(timeout, "seconds"), memory_bytes=int(parse(memory, "bytes"))

@@ -8,10 +8,13 @@ take all memory: it has a deadline and a limit of memory, and what it printed la
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 MODULE = "scalewise.program.capture.child"
 
+ADAPTERS = ("script", "torchtitan")
+"""Ways to run a program; "decoder" runs jobs of our own."""
+
 SECONDS = 900.0
 """Deadline of one capture, seconds."""
 
@@ -35,9 +41,28 @@ MEMORY_BYTES = 16 << 30
 SHOWN = 12
 """Last lines of a program's output that an error shows."""
 
+READ = 1 << 16
+"""Bytes at the end of the output that are read for them."""
+
+OUTPUT_BYTES = 1 << 30
+"""Largest file that a capturing process may write: its output is kept until it ends."""
+
 
 class CaptureError(ScalewiseError):
     """A program that could not be captured."""
+
+
+def adapter_of(arguments: Sequence[str]) -> str:
+    """Return the adapter of a program: its framework's, if a module of that is run.
+
+    Args:
+        arguments: Script or `-m` and a module, and their arguments.
+
+    >>> adapter_of(["-m", "torchtitan.train", "--module", "llama3"]), adapter_of(["train.py"])
+    ('torchtitan', 'script')
+    """
+    module = arguments[1].partition(".")[0] if tuple(arguments[:1]) == ("-m",) else ""
+    return module if module in ADAPTERS else "script"
 
 
 def capture_program(
@@ -55,19 +80,21 @@ def capture_program(
         InputError: If the program cannot be found.
     """
     require("torch", "measure")
-    first = _child(spec, seconds, memory_bytes)
-    captures = [first]
-    for rank in _stage_ranks(first):
-        captures.append(_child(msgspec.structs.replace(spec, rank=rank), seconds, memory_bytes))
-    return captures
+    found = {spec.rank: _child(spec, seconds, memory_bytes)}
+    ranks = _stage_ranks(found[spec.rank])
+    for rank in ranks:
+        if rank not in found:
+            other = msgspec.structs.replace(spec, rank=rank)
+            found[rank] = _child(other, seconds, memory_bytes)
+    return [found[rank] for rank in ranks]
 
 
 def _stage_ranks(capture: Capture) -> Sequence[int]:
-    """Return one rank of each further pipeline stage."""
+    """Return one rank of each pipeline stage, first stage first; the captured one without."""
     for event in capture.collectives():
         if capture.pipelined and event.name in ("send", "recv"):
-            return capture.groups[event.group].ranks[1:]
-    return ()
+            return capture.groups[event.group].ranks
+    return (capture.rank,)
 
 
 def _child(spec: CaptureSpec, seconds: float, memory_bytes: int) -> Capture:
@@ -79,21 +106,11 @@ def _child(spec: CaptureSpec, seconds: float, memory_bytes: int) -> Capture:
         output = Path(folder) / "output.txt"
         asked.write_bytes(msgspec.json.encode(spec))
         command = [sys.executable, "-m", MODULE, str(asked), str(answered), str(memory_bytes)]
-        with output.open("wb") as log:
-            try:
-                code = subprocess.run(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=seconds,
-                    check=False,
-                ).returncode  # fmt: skip
-            except subprocess.TimeoutExpired:
-                raise CaptureError(
-                    f"the program took longer than {format_seconds(seconds)} for two steps"
-                    + _tail(output),
-                    hint="--timeout 1h, or fewer layers",
-                ) from None
+        code = _ended(command, output, seconds)
         if not answered.is_file():
+            how = f"with code {code}" if code >= 0 else f"by signal {-code}"
             raise CaptureError(
-                f"the capturing process ended with code {code} (limit of memory: "
+                f"the program ended its process {how} before it was captured (limit of memory: "
                 f"{format_bytes(memory_bytes)})" + _tail(output),
                 hint="--memory 32GB if it ran out of memory",
             )
@@ -109,8 +126,32 @@ def _child(spec: CaptureSpec, seconds: float, memory_bytes: int) -> Capture:
         return answer.capture
 
 
+def _ended(command: Sequence[str], output: Path, seconds: float) -> int:
+    """Run a command to its end and return its code; what it started ends with it."""
+    with output.open("wb") as log:
+        # A session of its own: what the program forks can be ended with it.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise CaptureError(
+                f"the program took longer than {format_seconds(seconds)} for two steps"
+                + _tail(output),
+                hint="--timeout 1h, or fewer layers",
+            ) from None
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
 def _tail(output: Path) -> str:
     """Return the last lines that a program printed."""
-    lines = output.read_text("utf-8", errors="replace").rstrip().splitlines()[-SHOWN:]
+    with output.open("rb") as file:
+        file.seek(max(output.stat().st_size - READ, 0))
+        text = file.read().decode("utf-8", errors="replace")
+    lines = text.rstrip().splitlines()[-SHOWN:]
     shown = "\n  ".join(line[:200] for line in lines)
     return f"; its last lines:\n  {shown}" if shown else ""

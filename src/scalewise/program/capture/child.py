@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -23,11 +24,13 @@ from scalewise.program.capture.decoder import run_decoder
 from scalewise.program.capture.script import layers_of, parameters_of, run_script
 from scalewise.program.capture.spec import Answer, CaptureSpec
 from scalewise.program.capture.steps import Steps
+from scalewise.program.capture.torchtitan import run_torchtitan
 from scalewise.program.capture.tracer import Tracer
 from scalewise.program.capture.versions import check_version
 from scalewise.program.events import Capture
+from scalewise.program.run import OUTPUT_BYTES
 
-ADAPTERS = {"script": run_script, "decoder": run_decoder}
+ADAPTERS = {"script": run_script, "decoder": run_decoder, "torchtitan": run_torchtitan}
 
 
 def answer(spec: CaptureSpec) -> Answer:
@@ -42,7 +45,8 @@ def answer(spec: CaptureSpec) -> Answer:
     except ScalewiseError as error:
         return Answer(error=str(error), hint=error.hint or "", exit_code=error.exit_code)
     except Exception as error:
-        traceback.print_exc()
+        with suppress(OSError):
+            traceback.print_exc()
         where = traceback.extract_tb(error.__traceback__)
         last = ([each for each in where if _is_own(each.filename)] or list(where))[-1]
         text = (str(error).splitlines() or [""])[0][:300]
@@ -66,6 +70,7 @@ def _capture(spec: CaptureSpec, tracer: Tracer, steps: Steps, seconds: float) ->
         what = " ".join(spec.arguments)
     labels = {event.label.split(":")[0] for event in tracer.events}
     versions = {"torch": str(torch.__version__), "python": platform.python_version()}
+    versions |= tracer.versions
     return Capture(
         program=what,
         adapter=spec.adapter,
@@ -88,6 +93,7 @@ def _capture(spec: CaptureSpec, tracer: Tracer, steps: Steps, seconds: float) ->
         build_seconds=steps.build_seconds,
         step_seconds=seconds - steps.build_seconds,
         resident_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0,
+        notes=tuple(tracer.notes),
     )
 
 
@@ -95,10 +101,13 @@ def main() -> None:
     """Read the spec, write the answer."""
     limit = int(sys.argv[3])
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    # What the program prints goes to a file.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (OUTPUT_BYTES, OUTPUT_BYTES))
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=CaptureSpec)
     Path(sys.argv[2]).write_bytes(msgspec.json.encode(answer(spec)))
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     # Threads of PyTorch may abort an interpreter that ends; everything is written.
     os._exit(0)
 

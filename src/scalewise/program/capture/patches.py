@@ -28,6 +28,7 @@ class Pausing(Protocol):
 
     suspended: int
     rebuilding: bool
+    notes: list[str]
 
 
 @contextmanager
@@ -63,7 +64,7 @@ def compatible(tracer: Pausing) -> Iterator[None]:
     with ExitStack() as stack:
         for each in (
             real_meshes(tracer), cheap_shards(), fake_modules(), ddp(tracer), pipelines(),
-            fused_attention(), lone_propagation(), readable_scalars(),
+            fused_attention(), lone_propagation(), readable_scalars(), eager(tracer),
         ):  # fmt: skip
             stack.enter_context(each)
         yield
@@ -265,6 +266,13 @@ def lone_propagation() -> Iterator[None]:
         yield
 
 
+def scalar_of(tensor: Any) -> float | int:
+    """Return what a fake number is read as: a false condition ends loops that wait for it."""
+    if tensor.dtype is torch.bool:
+        return False
+    return 1.0 if tensor.is_floating_point() else 1
+
+
 @contextmanager
 def readable_scalars() -> Iterator[None]:
     """Let programs read fake numbers: 1, and false, so that loops that wait for true do end."""
@@ -274,7 +282,7 @@ def readable_scalars() -> Iterator[None]:
         try:
             return item(tensor)
         except DataDependentOutputException:
-            return 1.0 if tensor.is_floating_point() else 1
+            return scalar_of(tensor)
 
     def truth(tensor: Any) -> bool:
         try:
@@ -307,3 +315,25 @@ def _fake_list(original: Callable[..., Any]) -> Callable[[Any], Any]:
         return ones(tuple(tensor.shape))
 
     return read
+
+
+COMPILED = "the program compiles its model with torch.compile: it was captured in eager mode"
+
+
+@contextmanager
+def eager(tracer: Pausing) -> Iterator[None]:
+    """Leave modules as they are where a program compiles them, and note it."""
+    plain = torch.compile
+
+    def compiled(model: Any = None, **options: Any) -> Any:
+        if not isinstance(model, torch.nn.Module):
+            return plain(model, **options)
+        note(model)
+        return model
+
+    def note(model: Any, *arguments: Any, **options: Any) -> None:
+        if COMPILED not in tracer.notes:
+            tracer.notes.append(COMPILED)
+
+    with replaced(torch, compile=compiled), replaced(torch.nn.Module, compile=note):
+        yield

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import runpy
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,20 @@ from scalewise.program.capture.pretend import pretended
 from scalewise.program.capture.spec import CaptureSpec
 from scalewise.program.capture.steps import Captured, Steps
 from scalewise.program.capture.tracer import Tracer
+from scalewise.program.run import CaptureError
+
+Prepare = Callable[[Tracer], AbstractContextManager[None]]
+"""Stand-ins that a framework needs, around its run."""
 
 
-def run_script(spec: CaptureSpec) -> tuple[Tracer, Steps]:
+def run_script(
+    spec: CaptureSpec, prepared: Prepare = lambda tracer: nullcontext()
+) -> tuple[Tracer, Steps]:
     """Run a script, or a module with `-m`, until its second step is done.
+
+    Args:
+        spec: The program and its place.
+        prepared: Stand-ins of an adapter.
 
     Raises:
         InputError: If the script is not there, or ended before two steps.
@@ -43,6 +55,7 @@ def run_script(spec: CaptureSpec) -> tuple[Tracer, Steps]:
                 world=spec.world, rank=spec.rank, per_node=spec.per_node,
                 memory_bytes=spec.memory_bytes,
             ),
+            prepared(tracer),
             steps.counted(),
         ):  # fmt: skip
             _run(target, as_module=as_module)
@@ -50,12 +63,14 @@ def run_script(spec: CaptureSpec) -> tuple[Tracer, Steps]:
         pass
     except SystemExit as error:
         if not steps.complete:
-            raise InputError(
+            raise CaptureError(
                 f"{target} ended with exit code {error.code} before its second step",
                 hint="its output is above",
             ) from None
     finally:
         sys.argv = before
+    if tracer.refused:
+        return tracer, steps
     if not steps.complete:
         raise InputError(
             f"{target} took {counted(steps.done + steps.updated)}; two are needed",

@@ -12,7 +12,7 @@ class CaptureSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A program and the place that it shall believe to have."""
 
     adapter: str
-    """"script", or "decoder" for a job of `scalewise measure train`."""
+    """One of `run.ADAPTERS`, or "decoder" for a job of `scalewise measure train`."""
     world: int
     """Number of ranks."""
     rank: int = 0

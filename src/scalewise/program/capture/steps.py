@@ -6,10 +6,12 @@ An update ends a step, the next forward of a module begins one. The first step h
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -39,6 +41,7 @@ class Steps:
         self.started = time.process_time()
         self.build_seconds = 0.0
         self.depth = 0
+        self.stopped = False
         self.seen = 0
 
     @contextmanager
@@ -51,6 +54,8 @@ class Steps:
 
         def enter(module: Any, inputs: Any) -> None:
             if self.depth == 0:
+                if self.stopped:
+                    self.leave()
                 if self.updated:
                     self.end()
                 if module not in self.modules:
@@ -77,9 +82,16 @@ class Steps:
         self.done += 1
         self.updated = False
         if self.done > WARMUP:
+            self.stopped = True
             raise Captured
         self.modules.clear()
         self.begin()
+
+    def leave(self) -> NoReturn:
+        """End a process that goes on after `Captured`: only a bare except does."""
+        print("the program catches BaseException, by which a capture ends it", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)
 
     def begin(self) -> None:
         """Begin the step that is kept, unless another follows."""

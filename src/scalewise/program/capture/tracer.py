@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from scalewise.program.capture.patches import compatible, replaced
+from scalewise.program.capture.patches import compatible, replaced, scalar_of
 from scalewise.program.capture.streams import current_stream, recorded_streams
 from scalewise.program.events import Event, Group, Mesh
 
@@ -123,6 +123,9 @@ class _Dispatch(TorchDispatchMode):
             if whole or (seen and all(each.dtype is torch.int32 for each in seen)):
                 with unset_fake_temporarily():
                     return func(*args, **kwargs)
+        if func is torch.ops.aten._local_scalar_dense.default and isinstance(args[0], FakeTensor):
+            # Code in C++ reads numbers too, such as DDP's table of used parameters.
+            return scalar_of(args[0])
         out = func(*args, **kwargs)
         tracer.follow(out)
         if not tracer.suspended:
@@ -148,6 +151,8 @@ class Tracer:
         self.live_bytes = 0
         self.peak_bytes = 0
         self.refused: list[str] = []
+        self.notes: list[str] = []
+        self.versions: dict[str, str] = {}
         self.checkpointed = False
         self._ranges: list[str] = []
         self._modules: list[str] = []
