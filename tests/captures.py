@@ -28,7 +28,7 @@ def capture(events, *, world=8, meshes=(), groups=None, **fields):
     given = {
         "program": "toy.py", "adapter": "script", "rank": 0, "versions": {"torch": "2.13.0"},
         "inputs": ((2, 16),), "vocab": 10, "hidden": 4, "parameters": 1000.0,
-        "local_parameters": 125.0,
+        "local_parameters": 125.0, "multiplied": 960.0,
     }  # fmt: skip
     if groups is None:
         groups = {"g": Group(name="g", dimension="dp", ranks=tuple(range(world)))}

@@ -25,7 +25,11 @@ from waiting import NEEDS, path_of
 
 TESTS = Path(__file__).parent
 
-FRAMEWORKS = ("frameworks/test_frameworks_real.py", "frameworks/test_frameworks_judge.py")
+FRAMEWORKS = (
+    "frameworks/test_frameworks_real.py",
+    "frameworks/test_frameworks_judge.py",
+    "program/test_program_frameworks.py",
+)
 """Files that ask training frameworks, which have an environment of their own."""
 
 PHYSICS = ("physics", "step", "simulation")

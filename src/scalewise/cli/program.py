@@ -47,8 +47,8 @@ RECOGNIZED = ("model", "strategy", "seq", "batch", "precision", "by", "fit")
 @click.option("--rank", default=0, show_default=True, metavar="RANK", help="Rank that is captured.")
 @click.option(
     "--adapter",
-    type=click.Choice(["script", "torchtitan"]),
-    help="How to run it. [torchtitan for -m torchtitan.train]",
+    type=click.Choice(["script", "torchtitan", "transformers"]),
+    help="How to run it. [by the module, or what the script imports]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 @click.option("-o", "--output", metavar="FILE", help="Output file for the capture: .json.")

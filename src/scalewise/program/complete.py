@@ -109,8 +109,7 @@ def _computed(captures: Sequence[Capture], recognized: Recognized) -> list[str]:
         event.flops for capture in captures for event in capture.kernels()
         if "attention" not in event.name and event.phase in ("forward", "backward")
     )  # fmt: skip
-    # The embedding is looked up, not multiplied; norms are too small to matter.
-    whole = sum(capture.parameters for capture in captures) - float(first.vocab * first.hidden)
+    whole = sum(capture.multiplied for capture in captures)
     asked = 6.0 * whole * first.tokens / s.tp
     if asked > 0.0 and gemm < FEWEST_FLOPS * asked:
         return [

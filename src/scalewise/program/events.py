@@ -124,6 +124,8 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters that this rank's modules have in all, before sharding."""
     local_parameters: float = 0.0
     """Parameters that this rank keeps."""
+    multiplied: float = 0.0
+    """Parameters of matrices that GEMMs take: no tables that are looked up, norms and biases."""
     trained_modules: tuple[str, ...] = ()
     """Classes of the outermost modules."""
     inputs: tuple[tuple[int, ...], ...] = ()

@@ -9,6 +9,7 @@ take all memory: it has a deadline and a limit of memory, and what it printed la
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
 
 MODULE = "scalewise.program.capture.child"
 
-ADAPTERS = ("script", "torchtitan")
+ADAPTERS = ("script", "torchtitan", "transformers")
 """Ways to run a program; "decoder" runs jobs of our own."""
+
+USES_TRANSFORMERS = re.compile(rb"^\s*(?:from|import)\s+transformers\b", re.MULTILINE)
+"""A line of a script that imports Hugging Face's transformers."""
 
 SECONDS = 900.0
 """Deadline of one capture, seconds."""
@@ -53,7 +57,7 @@ class CaptureError(ScalewiseError):
 
 
 def adapter_of(arguments: Sequence[str]) -> str:
-    """Return the adapter of a program: its framework's, if a module of that is run.
+    """Return the adapter of a program: that of the framework that it runs or imports.
 
     Args:
         arguments: Script or `-m` and a module, and their arguments.
@@ -61,8 +65,13 @@ def adapter_of(arguments: Sequence[str]) -> str:
     >>> adapter_of(["-m", "torchtitan.train", "--module", "llama3"]), adapter_of(["train.py"])
     ('torchtitan', 'script')
     """
-    module = arguments[1].partition(".")[0] if tuple(arguments[:1]) == ("-m",) else ""
-    return module if module in ADAPTERS else "script"
+    if tuple(arguments[:1]) == ("-m",):
+        module = "".join(arguments[1:2]).partition(".")[0]
+        return module if module in ADAPTERS else "script"
+    script = Path("".join(arguments[:1]))
+    if script.is_file() and USES_TRANSFORMERS.search(script.read_bytes()):
+        return "transformers"
+    return "script"
 
 
 def capture_program(

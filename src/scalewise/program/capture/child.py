@@ -21,16 +21,22 @@ import torch
 
 from scalewise.errors import ScalewiseError
 from scalewise.program.capture.decoder import run_decoder
-from scalewise.program.capture.script import layers_of, parameters_of, run_script
+from scalewise.program.capture.script import layers_of, multiplied_of, parameters_of, run_script
 from scalewise.program.capture.spec import Answer, CaptureSpec
 from scalewise.program.capture.steps import Steps
 from scalewise.program.capture.torchtitan import run_torchtitan
 from scalewise.program.capture.tracer import Tracer
+from scalewise.program.capture.transformers import run_transformers
 from scalewise.program.capture.versions import check_version
 from scalewise.program.events import Capture
 from scalewise.program.run import OUTPUT_BYTES
 
-ADAPTERS = {"script": run_script, "decoder": run_decoder, "torchtitan": run_torchtitan}
+ADAPTERS = {
+    "script": run_script,
+    "decoder": run_decoder,
+    "torchtitan": run_torchtitan,
+    "transformers": run_transformers,
+}
 
 
 def answer(spec: CaptureSpec) -> Answer:
@@ -82,6 +88,7 @@ def _capture(spec: CaptureSpec, tracer: Tracer, steps: Steps, seconds: float) ->
         meshes=tuple(tracer.meshes),
         parameters=whole,
         local_parameters=kept,
+        multiplied=multiplied_of(steps.modules),
         trained_modules=tuple(sorted({type(each).__name__ for each in steps.modules})),
         inputs=tuple(tracer.inputs),
         vocab=tracer.vocab,

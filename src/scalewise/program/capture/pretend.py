@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -143,5 +143,18 @@ def _fake_accelerator(count: int, memory_bytes: float) -> Iterator[None]:
         "get_rng_state": lambda *a: torch.get_rng_state(), "set_rng_state": nothing,
     }  # fmt: skip
     known = {name: value for name, value in answers.items() if hasattr(torch.cuda, name)}
-    with replaced(torch.cuda, **known), _OnCpu():
+    device = torch.device("cuda")
+    whichever: dict[str, Any] = {
+        "is_available": lambda: True, "device_count": lambda: count, "synchronize": nothing,
+        "current_accelerator": lambda *a, **k: device, "set_device_index": nothing,
+        "current_device_index": lambda: 0, "device_index": lambda index: nullcontext(),
+        "empty_cache": nothing, "current_stream": current_stream,
+    }  # fmt: skip
+    named = {name: value for name, value in whichever.items() if hasattr(torch.accelerator, name)}
+    with (
+        replaced(torch.cuda, **known),
+        replaced(torch.accelerator, **named),
+        replaced(torch.Tensor, pin_memory=lambda tensor, *a, **k: tensor),
+        _OnCpu(),
+    ):
         yield

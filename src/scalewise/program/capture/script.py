@@ -114,6 +114,23 @@ def parameters_of(modules: list[Any]) -> tuple[float, float]:
     return whole, kept
 
 
+def multiplied_of(modules: list[Any]) -> float:
+    """Return the parameters of matrices that GEMMs take; a tied table is one, a table is not.
+
+    Args:
+        modules: Outermost modules.
+    """
+    from torch import nn
+
+    found: dict[int, float] = {}
+    for module in modules:
+        for each in module.modules():
+            if not isinstance(each, nn.Embedding):
+                own = (p for p in each.parameters(recurse=False) if p.dim() == 2)
+                found |= {id(p): float(p.numel()) for p in own}
+    return sum(found.values())
+
+
 def layers_of(modules: list[Any]) -> int:
     """Return the length of the longest list of modules of one class: the layers of a decoder."""
     from torch import nn

@@ -68,6 +68,10 @@ class Stream:
         """Return whether all work is done: nothing takes time here."""
         return True
 
+    def is_capturing(self) -> bool:
+        """Return whether a graph is recorded."""
+        return False
+
     def __enter__(self) -> Stream:
         self._context = StreamContext(self)
         self._context.__enter__()

@@ -223,6 +223,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         module = _Absent(spec.name)
         module.__path__ = []
+        module.__version__ = "3.0.0"
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:

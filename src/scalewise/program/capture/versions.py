@@ -9,7 +9,7 @@ from scalewise.errors import InputError
 SUPPORTED = ("2.13",)
 """Releases that captures were compared with real Gloo runs on (tests/program)."""
 
-FRAMEWORKS = {"torchtitan": ("0.3",), "transformers": ("5.",), "accelerate": ("1.",)}
+FRAMEWORKS = {"torchtitan": ("0.3",), "transformers": ("5.23",), "accelerate": ("1.15",)}
 """Releases of frameworks that were captured."""
 
 
