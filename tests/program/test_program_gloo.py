@@ -19,7 +19,7 @@ from scalewise.program.run import capture_program
 BYTES = {"float": 4, "c10::BFloat16": 2, "double": 8, "long int": 8, "int": 4, "unsigned char": 1}
 
 TWO = ["fsdp2-mb1", "fsdp2-mb2-noreshard", "ddp2-mb1", "ddp1-tp2-mb1", "ddp1-tp2-nosp-mb1",
-       "ddp1-pp2-mb1", "ddp1-pp2-v2-mb1", "ddp1-pp2-zbh1-mb1", "fsdp2-mb1-acfull", "zero1x2-mb1"]  # fmt: skip
+       "ddp1-pp2-mb1", "ddp1-pp2-v2-mb1", "fsdp2-mb1-acfull", "zero1x2-mb1"]  # fmt: skip
 FOUR = ["fsdp4-mb1", "hsdp2x2-mb1", "fsdp2-tp2-mb1", "fsdp2-pp2-mb1", "ddp4-mb1"]
 
 

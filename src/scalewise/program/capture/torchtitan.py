@@ -16,6 +16,7 @@ import sys
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +32,9 @@ from scalewise.program.capture.versions import check_framework
 SPMD = "spmd_types"
 """Default backend of torchtitan 0.3, which PyTorch 2.13 cannot shard: its `fully_shard` asks for
 DTensors on the mesh of all dimensions."""
+
+UNUSED = ("datasets", "tokenizers", "torch.utils.tensorboard")
+"""Packages of the parts that are replaced or off."""
 
 ATTENTION = "attention is causal over whole sequences: torchtitan's masks by document are left out"
 DATA = "tokens are zeros; checkpoints, validation, profiles and CUDA graphs are off"
@@ -49,15 +53,17 @@ def prepared(tracer: Tracer) -> Iterator[None]:
         tracer: Refuses what the stand-ins would falsify.
     """
     with ExitStack() as stack:
-        for package in ("triton", "datasets", "torchdata", "tensorboard", "tokenizers"):
+        for package in UNUSED:
+            stack.enter_context(stand_in(package))
+        for package in ("triton", "torchdata"):
             if importlib.util.find_spec(package) is None:
                 stack.enter_context(stand_in(package))
         tracer.versions["torchtitan"] = check_framework("torchtitan")
         # Here, because loading it asks for the accelerator.
-        from torchtitan.distributed import utils
-        from torchtitan.models.common import attention, decoder
-        from torchtitan.trainer import Trainer
-
+        utils = import_module("torchtitan.distributed.utils")
+        attention = import_module("torchtitan.models.common.attention")
+        decoder = import_module("torchtitan.models.common.decoder")
+        Trainer = import_module("torchtitan.trainer").Trainer
         build = Trainer.__init__
 
         def built(self: Any, config: Any) -> None:
@@ -201,6 +207,8 @@ class _Nothing:
 
 
 class _Absent(types.ModuleType):
+    __version__ = "3.0.0"
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -223,7 +231,6 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         module = _Absent(spec.name)
         module.__path__ = []
-        module.__version__ = "3.0.0"
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -232,7 +239,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 @contextmanager
 def stand_in(package: str) -> Iterator[None]:
-    """Let a package be imported that is not installed and only kernels, data or logs need.
+    """Let a package be imported that only kernels, data or logs need.
 
     Args:
         package: Its name.
@@ -242,7 +249,7 @@ def stand_in(package: str) -> Iterator[None]:
     import torch.utils.flop_counter  # noqa: F401
 
     finder = _Finder(package)
-    sys.meta_path.append(finder)
+    sys.meta_path.insert(0, finder)
     try:
         yield
     finally:

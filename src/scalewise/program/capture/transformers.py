@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 from scalewise.program.capture.patches import replaced
 from scalewise.program.capture.script import run_script
@@ -36,8 +37,7 @@ def prepared(tracer: Tracer) -> Iterator[None]:
     for name in ("transformers", "accelerate"):
         tracer.versions[name] = check_framework(name)
     # Here, because loading it asks for the accelerator.
-    from transformers import masking_utils
-
+    masking_utils = import_module("transformers.masking_utils")
     tracer.notes.append(WHOLE)
     with replaced(
         masking_utils,
