@@ -18,6 +18,9 @@ from scalewise.program.run import capture_program
 
 BYTES = {"float": 4, "c10::BFloat16": 2, "double": 8, "long int": 8, "int": 4, "unsigned char": 1}
 
+THREADS = 2
+"""Threads of a Gloo group: calls that both start at once may change places."""
+
 TWO = ["fsdp2-mb1", "fsdp2-mb2-noreshard", "ddp2-mb1", "ddp1-tp2-mb1", "ddp1-tp2-nosp-mb1",
        "ddp1-pp2-mb1", "ddp1-pp2-v2-mb1", "fsdp2-mb1-acfull", "zero1x2-mb1"]  # fmt: skip
 FOUR = ["fsdp4-mb1", "hsdp2x2-mb1", "fsdp2-tp2-mb1", "fsdp2-pp2-mb1", "ddp4-mb1"]
@@ -53,6 +56,21 @@ def captured_calls(capture):
     return found
 
 
+def displaced(one, other):
+    """The largest distance between the places of a call in two orders of the same calls."""
+    places = [
+        {(call, order[:place].count(call)): place for place, call in enumerate(order)}
+        for order in (one, other)
+    ]
+    return max(abs(places[0][key] - places[1][key]) for key in places[0])
+
+
+def test_displacement_is_that_of_the_call_that_moved_most():
+    assert displaced(["a", "b", "b"], ["a", "b", "b"]) == 0
+    assert displaced(["a", "b", "c", "d"], ["b", "a", "d", "c"]) == 1
+    assert displaced(["a", "b", "c", "d"], ["d", "a", "b", "c"]) == 3
+
+
 def both(spellings, folder):
     jobs = [job(each, optimizer="adamw", trace_steps=1) for each in spellings]
     run_together(jobs, folder)
@@ -69,4 +87,4 @@ def test_a_capture_has_the_collectives_of_a_real_run(spellings, tmp_path):
         assert captured, capture.program
         assert sorted(captured) == sorted(real), capture.program
         if len(capture.groups) == 1:
-            assert captured == real, capture.program
+            assert displaced(captured, real) <= THREADS, capture.program
