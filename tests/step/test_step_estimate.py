@@ -146,8 +146,11 @@ def test_a_slowest_stage_with_few_flops_makes_no_gain_of_kernels():
 
 def test_days_of_a_token_budget():
     assert toy().days is None
-    one = toy(workload=toy_workload(tokens=1e9))
+    one = toy(workload=toy_workload(tokens=1e9, goodput="off"))
     assert one.days == pytest.approx(1e9 / one.tokens_per_second / 86400.0)
+    failing = toy(workload=toy_workload(tokens=1e9))
+    assert failing.goodput.fraction < 1.0
+    assert failing.days == pytest.approx(one.days / failing.goodput.fraction)
 
 
 def test_an_oversubscribed_tier_slows_what_spans_it():

@@ -408,7 +408,9 @@ def test_without_expert_parallelism_nothing_is_exchanged(point):
     alone = changed(point, ep=1, etp=1)
     assert not np.any(alone.terms.expert_parallel)
     assert not np.any(alone.comm_time.expert_parallel)
-    assert np.all(np.asarray(alone.terms.experts) > 0.0)
+    # A first stage of dense layers alone may be the slowest one.
+    sparse = np.asarray(alone.case.slowest_sparse) > 0.0
+    assert np.all((np.asarray(alone.terms.experts) > 0.0) == sparse)
 
 
 def balanced(point, **routing):

@@ -109,7 +109,8 @@ _WEIGHTS = {"up": "(1 - w) * ", "down": "(1 - w) * ", "shared": "w * "}
 def _present(o: Origin, names: tuple[str, ...]) -> list[str]:
     """The GEMMs that a layer really has in place of those of an ordinary one."""
     latent, query = bool(o.case.shape.latent[0]), bool(o.case.shape.query_rank[0] > 0.0)
-    shared = o.case.has_experts and bool(o.case.sparse.shared_ffn[0] > 0.0)
+    sparse = scalar(o.case.slowest_sparse)
+    shared = o.case.has_experts and sparse > 0.0 and bool(o.case.sparse.shared_ffn[0] > 0.0)
     found: list[str] = []
     for name in names:
         first, _, kind = name.partition("_")
@@ -118,7 +119,7 @@ def _present(o: Origin, names: tuple[str, ...]) -> list[str]:
             kinds = ("query_down", "kv_down", "query_up", "kv_up")
             found += [f"{each}{suffix}" for each in kinds if query or each != "query_down"]
             continue
-        if first in ("up", "down") and scalar(o.case.slowest_sparse) == 1.0:
+        if first in ("up", "down") and sparse == 1.0:
             found += [f"shared_{name}"] if shared else []
             continue
         found.append(name)
