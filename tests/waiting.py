@@ -5,8 +5,10 @@ process.communicate(timeout=PATIENCE)
 path_of("browser")
 """
 
+import asyncio
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,12 @@ def until(condition, what="it"):
     while not condition():
         assert time.monotonic() < deadline, f"waited {PATIENCE:.0f} s for {what} in vain"
         time.sleep(0.02)
+
+
+def finished(coroutine):
+    """What a coroutine returns; in a thread, since tests of the browser leave a loop running."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 def path_of(program):

@@ -17,7 +17,7 @@ from scalewise.ui import api
 from scalewise.ui.estimate import estimate_answer
 from scalewise.ui.requests import SearchRequest, decode
 from scalewise.ui.server import _give_up
-from waiting import PATIENCE
+from waiting import PATIENCE, finished
 
 
 def test_an_estimate_is_what_python_says(ask):
@@ -207,7 +207,7 @@ def test_a_client_that_leaves_stops_its_search(app, client):
         _give_up(job, ticket)
         return future
 
-    future = asyncio.run(leave())
+    future = finished(leave())
     with pytest.raises(Exception, match="stopped"):
         future.result(timeout=PATIENCE)
     # The worker is free again for others.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scalewise.ui.background import Busy, Stopped, WorkerLostError, Workers, check
-from waiting import PATIENCE, until
+from waiting import PATIENCE, finished, until
 
 
 def spin(slot, seconds):
@@ -41,7 +41,7 @@ def die_once(flag):
 
 
 def ask(workers, function, *arguments, ticket=None):
-    return asyncio.run(workers.answer(function, *arguments, ticket=ticket))
+    return finished(workers.answer(function, *arguments, ticket=ticket))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_what_runs_is_stopped(workers):
         with pytest.raises(Stopped):
             await asyncio.wait_for(job, PATIENCE)
 
-    asyncio.run(leave())
+    finished(leave())
 
 
 def test_what_waits_is_stopped_before_it_begins(workers):
@@ -91,7 +91,7 @@ def test_a_place_is_used_again_only_when_its_last_job_ended(workers):
         job.cancel()
         workers.close_ticket(ticket)
 
-    asyncio.run(leave())
+    finished(leave())
     until(lambda: len(workers._free) == free, "the place")
 
 
@@ -113,7 +113,7 @@ def test_jobs_beside_a_killed_worker_are_computed_again(workers, tmp_path):
     renewed = workers._new
     workers._new = lambda: pools.append(1) or renewed()
     try:
-        answers = asyncio.run(many())
+        answers = finished(many())
     finally:
         del workers._new
     assert answers == [*(n * n for n in range(40)), "alive"]

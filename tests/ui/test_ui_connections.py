@@ -13,7 +13,7 @@ from scalewise.errors import InputError, MissingExtraError
 from scalewise.ui.background import Busy, WorkerLostError
 from scalewise.ui.connections import Doors, limited
 from scalewise.ui.server import SlowError, _refused
-from waiting import PATIENCE, until
+from waiting import PATIENCE, finished, until
 
 
 class Connection:
@@ -183,4 +183,4 @@ def test_a_slow_body_is_given_up(monkeypatch):
         return {"type": "http.request", "body": b"x", "more_body": True}
 
     with pytest.raises(SlowError, match="did not arrive within"):
-        asyncio.run(server._body(Request({"type": "http", "method": "POST"}, receive)))
+        finished(server._body(Request({"type": "http", "method": "POST"}, receive)))

@@ -3,7 +3,7 @@
 import pytest
 
 from scalewise.ask.names import find_name, score
-from scalewise.ask.question import Question
+from scalewise.ask.question import Question, question_fields
 from scalewise.errors import InputError
 from scalewise.ui.catalog import SENTENCE, listing, tables
 from scalewise.ui.inputs import resolve
@@ -54,7 +54,7 @@ def test_every_field_of_a_question_has_a_control():
     shown = [each["key"] for each in tables()["inputs"]]
     assert shown[:4] == ["node", "network", "imbalance", "capacity"]
     named = {tables()["question"][key] for key in shown}
-    assert named | set(SENTENCE) | {"sets"} == set(Question.__struct_fields__)
+    assert named | set(SENTENCE) | {"sets"} == set(question_fields())
     assert set(tables()["numbers"]) == {"imbalance", "capacity", "pue", "fit"}
 
 
