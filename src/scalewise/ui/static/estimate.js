@@ -269,7 +269,7 @@ function power(el, answer) {
     h(
       "p",
       { class: "muted small" },
-      `MFU counts ${answer.convention.words}. Time and cost exclude failures and restarts.`,
+      `MFU counts ${answer.convention.words}. The step excludes failures and restarts.`,
     ),
   );
 }

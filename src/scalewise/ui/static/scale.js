@@ -312,7 +312,7 @@ function bias(el) {
   fill(
     el,
     parts,
-    "Failures, restarts and traffic of other jobs are not modeled: measured throughput is lower.",
+    "Throughput is that of steps: failures, restarts and traffic of other jobs lower what is measured.",
   );
 }
 
