@@ -120,11 +120,11 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     groups: dict[str, Group]
     """Process groups by name."""
     meshes: tuple[Mesh, ...] = ()
-    parameters: float = 0.0
+    parameters: float
     """Parameters that this rank's modules have in all, before sharding."""
-    local_parameters: float = 0.0
+    local_parameters: float
     """Parameters that this rank keeps."""
-    multiplied: float = 0.0
+    multiplied: float
     """Parameters of matrices that GEMMs take: no tables that are looked up, norms and biases."""
     trained_modules: tuple[str, ...] = ()
     """Classes of the outermost modules."""
