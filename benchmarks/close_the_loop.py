@@ -31,7 +31,7 @@ from scalewise.measure.kernel_plan import join_plans, plan_kernels
 from scalewise.measure.launch import LocalLauncher, choose_device, threads_for
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
 from scalewise.measure.machine import idle_warnings
-from scalewise.measure.sweeps import SweepLauncher, SweepSpec
+from scalewise.measure.sweeps import SweepSpec
 from scalewise.model import load_model
 from scalewise.records.files import file_of, new_id, read_records
 from scalewise.records.job import TrainJob
@@ -59,7 +59,7 @@ def sweep(what: str, plan: msgspec.Struct, folder: Path, device: str) -> None:
         threads=threads_for(device, RANKS),
         warnings=list(idle_warnings()),
     )
-    SweepLauncher(timeout=1800.0, logs=folder / "logs").run(spec)
+    LocalLauncher(timeout=1800.0, logs=folder / "logs").run(spec)
 
 
 def job_of(model: str, strategy: str, *, seq_len: int, steps: int, trace: bool) -> TrainJob:

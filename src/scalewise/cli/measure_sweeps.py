@@ -78,8 +78,9 @@ def take(
     """
     import msgspec
 
+    from scalewise.measure.launch import LocalLauncher
     from scalewise.measure.machine import idle_warnings
-    from scalewise.measure.sweeps import SweepLauncher, SweepSpec
+    from scalewise.measure.sweeps import SweepSpec
     from scalewise.records.files import new_id, read_records
 
     file = where.file(what)
@@ -100,7 +101,7 @@ def take(
             raise problem
     else:
         click.echo(f"{what}s on {ranks} x {device} ...", err=True)
-        SweepLauncher(timeout=where.launch_seconds(), logs=file.parent / "logs").run(spec)
+        LocalLauncher(timeout=where.launch_seconds(), logs=file.parent / "logs").run(spec)
         made = {spec.id}
     found = read_records(file, kind=what).records
     return next(record for record in found if record.id in made), str(file)

@@ -89,6 +89,7 @@ def machine_of(where: Where) -> Machine:
     """Return what the options measure on."""
     from scalewise.measure.launch import accelerator_here
     from scalewise.measure.machine import cores, cpu_name, memory_bytes
+    from scalewise.measure.shaped import can_shape
     from scalewise.study.jobs import Machine
 
     device, count = where.devices()
@@ -108,7 +109,7 @@ def machine_of(where: Where) -> Machine:
         named = accelerator_here()
     return Machine(
         device=device, devices=count or 1, memory_bytes=memory_bytes(), accelerator=named,
-        host=f"{cpu_name()}, {cores()} cores",
+        shapes=device == "cpu" and can_shape(), host=f"{cpu_name()}, {cores()} cores",
     )  # fmt: skip
 
 
@@ -143,8 +144,8 @@ def _announce(session: Session) -> None:
 def _measure_here(session: Session, where: Where, budget: float | None) -> None:
     """Run the launches on this machine, one after the other."""
     from scalewise.measure.launch import LocalLauncher
+    from scalewise.measure.launch_shaped import ShapedLauncher
     from scalewise.measure.launch_spec import LaunchSpec
-    from scalewise.measure.sweeps import SweepLauncher, SweepSpec
     from scalewise.study.measure import locked
 
     folder, limit = session.train.parent, where.launch_seconds()
@@ -155,7 +156,7 @@ def _measure_here(session: Session, where: Where, budget: float | None) -> None:
     with locked(folder, say, limit) as lock:
 
         def start(spec: LaunchSpec) -> None:
-            kind = SweepLauncher if isinstance(spec, SweepSpec) else LocalLauncher
+            kind = ShapedLauncher if spec.links else LocalLauncher
             kind(timeout=limit, logs=folder / "logs", lock=lock).run(spec)
 
         done = len(session.launches) - len(session.waiting())

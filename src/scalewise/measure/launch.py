@@ -30,8 +30,6 @@ from scalewise.records.job import Device
 from scalewise.units import format_bytes
 from scalewise.writing import write_atomically
 
-MODULE = "scalewise.measure.worker"
-
 GRACE_SECONDS = 40.0
 """Longest time torchrun may take to end its ranks, seconds: it kills them after 30 s."""
 
@@ -183,7 +181,7 @@ class LocalLauncher:
         return [
             sys.executable, "-m", "torch.distributed.run", "--standalone",
             "--nproc-per-node", str(spec.ranks), "--log-dir", str(folder), "--redirects", "3",
-            "-m", MODULE, str(file),
+            "-m", spec.module, str(file),
         ]  # fmt: skip
 
 

@@ -11,6 +11,9 @@ from __future__ import annotations
 import msgspec
 
 from scalewise.records.job import Device, TrainJob
+from scalewise.records.links import ShapedLinks
+
+MODULE = "scalewise.measure.worker"
 
 NOTICED = "SCALEWISE_NOTICED"
 """Variable by which a rank that Slurm started hears what its machine did just before, as JSON."""
@@ -42,6 +45,13 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The catalog's name of the devices, if the user gave it."""
     threads: int | None = None
     """Per rank, on CPUs; None leaves it to PyTorch."""
+    links: ShapedLinks | None = None
+    """Links between pretend nodes; None for the machine as it is."""
+
+    @property
+    def module(self) -> str:
+        """Module that every rank runs."""
+        return MODULE
 
     @property
     def ranks(self) -> int:

@@ -20,6 +20,7 @@ from typing import Any
 from scalewise._version import __version__
 from scalewise.records.environment import Environment, accelerator_of
 from scalewise.records.job import Device
+from scalewise.records.links import ShapedLinks
 
 BUSY_FRACTION = 0.10
 """Fraction of the cores that may be busy on a machine that counts as idle."""
@@ -41,6 +42,7 @@ def environment(
     threads: int | None,
     versions: dict[str, str],
     nodes: Sequence[str] = (),
+    links: ShapedLinks | None = None,
 ) -> Environment:
     """Describe this machine.
 
@@ -54,6 +56,7 @@ def environment(
         threads: Of one rank, on CPUs.
         versions: Of what only a rank knows: CUDA, NCCL.
         nodes: Names of all machines, where Slurm gave them.
+        links: Limited links between pretend nodes, if any.
     """
     return Environment(
         device=device,
@@ -65,6 +68,7 @@ def environment(
         threads=threads,
         host=platform.node(),
         nodes=list(nodes),
+        links=links,
         platform=platform.platform(),
         cpu=cpu_name(),
         cores=cores(),

@@ -106,6 +106,7 @@ def environment_of(
         ranks_per_node=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
         threads=torch.get_num_threads() if device.type == "cpu" else None,
         nodes=nodes,
+        links=spec.links,
         versions=versions,
     )
 

@@ -18,9 +18,7 @@ from typing import Any
 import msgspec
 
 from scalewise.errors import InputError
-from scalewise.measure.launch import MODULE
 from scalewise.measure.missing_launches import Launch
-from scalewise.measure.sweeps import WORKER, SweepSpec
 from scalewise.records.job import Device
 from scalewise.slurm.script import check_positive, header, minutes
 
@@ -135,9 +133,8 @@ def _launch(launch: Launch, asked: Allocation) -> list[str]:
     """Return the words of the line that starts one launch."""
     ranks = launch.spec.ranks
     per_node = min(ranks, asked.ranks_per_node)
-    worker = WORKER if isinstance(launch.spec, SweepSpec) else MODULE
     return [
-        "launch", str(launch.number), launch.label, worker, f"--nodes={ranks // per_node}",
-        f"--ntasks={ranks}", f"--ntasks-per-node={per_node}",
+        "launch", str(launch.number), launch.label, launch.spec.module,
+        f"--nodes={ranks // per_node}", f"--ntasks={ranks}", f"--ntasks-per-node={per_node}",
         f"--time={minutes(asked.launch_seconds)}",
     ]  # fmt: skip

@@ -1,7 +1,7 @@
-"""Sweeps of collectives or kernels: their launch specification and launcher.
+"""Sweeps of collectives or kernels: their launch specification.
 
     spec = SweepSpec(what="collective", plan=plan_as_dict, processes=2, id=new_id(), ...)
-    SweepLauncher(timeout=600.0).run(spec)
+    LocalLauncher(timeout=600.0).run(spec)
     rows_of(read_records("records/", kind="collective").records)
 
 A sweep is one launch and one record: `inputs` holds the plan, `results["rows"]` one dictionary per
@@ -10,12 +10,10 @@ timing (`records.rows`).
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from scalewise.measure.launch import MODULE, LocalLauncher
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
 
 Kind = Literal["collective", "kernel"]
@@ -40,6 +38,11 @@ class SweepSpec(LaunchSpec, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """What was noticed before the start, for the record."""
 
     @property
+    def module(self) -> str:
+        """Module that every rank runs."""
+        return WORKER
+
+    @property
     def ranks(self) -> int:
         """Processes that it takes."""
         return self.processes
@@ -48,13 +51,3 @@ class SweepSpec(LaunchSpec, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def ids(self) -> list[str]:
         """Of the one record that it will become."""
         return [self.id]
-
-
-class SweepLauncher(LocalLauncher):
-    """torchrun on this machine, with the ranks of a sweep."""
-
-    @staticmethod
-    def command(spec: LaunchSpec, file: Path, folder: Path) -> list[str]:
-        """The command that starts the ranks; see `LocalLauncher.command`."""
-        words = LocalLauncher.command(spec, file, folder)
-        return [WORKER if word == MODULE else word for word in words]

@@ -12,6 +12,7 @@ import msgspec
 
 from scalewise.catalog import load_accelerator, names
 from scalewise.records.job import Device
+from scalewise.records.links import ShapedLinks
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,6 +36,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Name of the machine of rank 0."""
     nodes: list[str] = []
     """Names of all machines in the order of their ranks, under Slurm; empty elsewhere."""
+    links: ShapedLinks | None = None
+    """Limited links between pretend nodes on one machine; None where nothing was limited."""
     platform: str
     """Operating system."""
     cpu: str

@@ -26,7 +26,8 @@ from scalewise.measure.collective_plan import CollectivePlan
 from scalewise.measure.launch import RANK_BYTES
 from scalewise.model import load_model
 from scalewise.records.job import Device, TrainJob, check_precision, inputs_of
-from scalewise.study.files import Experiment, Study
+from scalewise.records.links import ShapedLinks
+from scalewise.study.files import Experiment, Study, Variant
 from scalewise.study.measures import Value
 from scalewise.study.plan import (
     AS_IT_IS,
@@ -52,6 +53,9 @@ TRACED = ("comm_fraction", "exposed_fraction", "hidden_share")
 ITERATIONS = 20
 """Samples of each collective."""
 
+LINK_FIELDS = {"scale_up_domain", "scale_out_bandwidth"}
+"""Fields of a cluster that pretend nodes can have: ranks of a node, and bandwidth of each rank."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
@@ -69,6 +73,8 @@ class Machine:
     """Host memory, bytes; None if unknown."""
     accelerator: str | None = None
     """Catalog name of the devices; None if unknown."""
+    shapes: bool = False
+    """Whether it can limit links between pretend nodes."""
     host: str = ""
     """Name by which two machines with records in one folder differ."""
 
@@ -98,6 +104,8 @@ class MeasuredPoint:
     """The training job, or None."""
     sweep: CollectivePlan | None = None
     """The collectives, or None."""
+    links: ShapedLinks | None = None
+    """Limited links that the launch needs; None for the machine as it is."""
     reason: str | None = None
     """Why it cannot be measured here; None if it can."""
     key: str = field(default="")
@@ -136,14 +144,19 @@ def _changed(point: MeasuredPoint, **changes: Any) -> MeasuredPoint:
     return MeasuredPoint(**(fields | changes))
 
 
-def launch_key(job: TrainJob) -> str:
+def launch_key(job: TrainJob, links: ShapedLinks | None = None) -> str:
     """Return the hash of what a training job measures; lengths of runs and traces do not count."""
     plain = inputs_of(job)
     for name in ("steps", "warmup", "trace_steps", "seed", "text", "learning_rate"):
         plain.pop(name)
     # Other names of the same layers are the same measurement.
     plain["model"] = {k: v for k, v in plain["model"].items() if k not in ("name", "source")}
-    return _hash(plain)
+    return _hash([plain, *_linked(links)] if links else plain)
+
+
+def _linked(links: ShapedLinks | None) -> list[ShapedLinks]:
+    """Return what limited links add to a key: nothing, if there are none."""
+    return [links] if links else []
 
 
 def _hash(content: Any) -> str:
@@ -167,15 +180,15 @@ def _steps(experiment: Experiment, machine: Machine) -> Iterator[MeasuredPoint]:
         }  # fmt: skip
         point = MeasuredPoint(experiment=experiment.id, axes=axes, ranks=size)
         try:
-            _check_place(experiment, machine, cluster, changed=bool(variant.set), size=size,
-                         algorithm=algorithm)  # fmt: skip
+            _check_place(experiment, machine, cluster, size=size, algorithm=algorithm)
+            point = _with_links(point, variant, machine)
             job = _job(experiment, template, model, seq_len, size, used, traced=traced)
             _check_memory(job, machine)
             check_job(job, machine.device)
         except InputError as error:
             yield _changed(point, reason=str(error))
         else:
-            yield _changed(point, job=job, key=launch_key(job))
+            yield _changed(point, job=job, key=launch_key(job, point.links))
 
 
 def _job(
@@ -217,8 +230,8 @@ def _collectives(experiment: Experiment, machine: Machine) -> Iterator[MeasuredP
         }  # fmt: skip
         point = MeasuredPoint(experiment=experiment.id, axes=axes, ranks=size)
         try:
-            _check_place(experiment, machine, cluster, changed=bool(variant.set), size=size,
-                         algorithm=algorithm)  # fmt: skip
+            _check_place(experiment, machine, cluster, size=size, algorithm=algorithm)
+            point = _with_links(point, variant, machine)
         except InputError as error:
             yield _changed(point, reason=str(error))
             continue
@@ -226,14 +239,13 @@ def _collectives(experiment: Experiment, machine: Machine) -> Iterator[MeasuredP
             ops=list(experiment.collectives), sizes=sizes, group_sizes=[size], iters=ITERATIONS,
             beside=False,
         )  # fmt: skip
-        key = _hash([msgspec.to_builtins(plan), size])
+        key = _hash([msgspec.to_builtins(plan), size, *_linked(point.links)])
         yield _changed(point, sweep=plan, key=key)
 
 
 def _check_place(
-    experiment: Experiment, machine: Machine, cluster: str, *, changed: bool, size: int,
-    algorithm: str,
-) -> None:  # fmt: skip
+    experiment: Experiment, machine: Machine, cluster: str, *, size: int, algorithm: str
+) -> None:
     """Refuse points of other machines.
 
     Raises:
@@ -244,8 +256,6 @@ def _check_place(
         if asked != machine.accelerator:
             here = machine.accelerator or f"a {machine.device} without a name (--on)"
             raise InputError(f"the study asks about {asked}, this machine is {here}")
-    if changed:
-        raise InputError("a changed cluster cannot be measured")
     if experiment.kind == "collectives" and size < 2:
         raise InputError("collectives need at least 2 ranks")
     if algorithm != "auto":
@@ -259,6 +269,31 @@ def _check_place(
     per_node = machine.ranks_per_node
     if per_node and size > per_node and size % per_node:
         raise InputError(f"{size} ranks do not fill nodes of {per_node} ranks")
+
+
+def _with_links(point: MeasuredPoint, variant: Variant, machine: Machine) -> MeasuredPoint:
+    """Return a point on the cluster that a variant describes.
+
+    Ranks of one node are the machine as it is, so that they are measured once for all bandwidths.
+
+    Raises:
+        InputError: If this machine cannot be changed like that.
+    """
+    if not variant.set:
+        return point
+    if set(variant.set) != LINK_FIELDS:
+        raise InputError("a changed cluster cannot be measured, except for its links")
+    links = ShapedLinks(
+        ranks_per_node=int(variant.set["scale_up_domain"]),
+        bandwidth=parse(variant.set["scale_out_bandwidth"], "bytes_per_second"),
+    )
+    if point.ranks > links.ranks_per_node and point.ranks % links.ranks_per_node:
+        raise InputError(f"{point.ranks} ranks do not fill nodes of {links.ranks_per_node} ranks")
+    nodes = links.nodes(point.ranks)
+    if nodes > 1 and not machine.shapes:
+        raise InputError("limited links need Linux, root, ip and tc, on CPUs of one machine")
+    axes = {**point.axes, "nodes": nodes}
+    return _changed(point, axes=axes, links=links if nodes > 1 else None)
 
 
 def _check_memory(job: TrainJob, machine: Machine) -> None:

@@ -27,6 +27,7 @@ from scalewise.measure.machine import idle_warnings
 from scalewise.measure.sweeps import SweepSpec
 from scalewise.records.files import Record, read_records
 from scalewise.records.job import TrainJob
+from scalewise.records.links import ShapedLinks
 from scalewise.software import choose_stack
 from scalewise.step.estimate import estimate
 from scalewise.study.files import Study
@@ -87,7 +88,10 @@ class Session:
         self.launched = distinct(self.points)
         self.launches = launches_of(self.study, self.points, self.launched, self.repeats)
         for point in self.launched:
-            if point.job is not None and (step := predicted_step(point.job)) is not None:
+            if (
+                point.job is not None
+                and (step := predicted_step(point.job, point.links)) is not None
+            ):
                 self.clock.predicted[point.key] = step
                 self.rates[point.key] = point.job.tokens_per_step / step
 
@@ -116,6 +120,7 @@ class Session:
             "device": self.machine.device,
             "accelerator": self.machine.accelerator,
             "threads": self.threads,
+            "links": point.links,
         }
         if point.job is not None:
             planned = PlannedJob(
@@ -182,18 +187,26 @@ class Session:
 def label(launch: Launch) -> str:
     """Return the name of a launch in messages."""
     point = launch.point
-    if point.job is None:
-        return f"collectives on {point.ranks} ranks, repeat {launch.repeat}"
     job = point.job
-    return f"{job.model.name} {job.strategy}, seq {job.seq_len}, repeat {launch.repeat}"
+    what = (
+        f"collectives on {point.ranks} ranks"
+        if job is None
+        else f"{job.model.name} {job.strategy}, seq {job.seq_len}"
+    )
+    where = f", {point.links.text}" if point.links else ""
+    return f"{what}{where}, repeat {launch.repeat}"
 
 
-def predicted_step(job: TrainJob) -> float | None:
+def predicted_step(job: TrainJob, links: ShapedLinks | None = None) -> float | None:
     """Return the predicted seconds of a step on this machine; None without a calibration."""
     if not knows("clusters", THIS_MACHINE):
         return None
     try:
         cluster = load_cluster(THIS_MACHINE, accelerators=job.ranks)
+        if links is not None:
+            cluster = cluster.with_(
+                scale_up_domain=links.ranks_per_node, scale_out_bandwidth=links.bandwidth
+            )
         stack = choose_stack(THIS_MACHINE if knows("stacks", THIS_MACHINE) else None, cluster).stack
         work = Workload(seq_len=job.seq_len, global_batch=job.global_batch, precision=job.precision)
         return float(estimate(job.model, cluster, work, job.strategy, stack=stack).step_seconds)

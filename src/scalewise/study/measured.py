@@ -88,7 +88,7 @@ def measured_rows(study: Study, *paths: str | Path) -> Measurements:
     machine = Machine(
         device=where.device, devices=where.cores, ranks=max(r.environment.ranks for r in kept),
         ranks_per_node=max(r.environment.ranks_per_node for r in kept) if where.nodes else None,
-        accelerator=where.accelerator,
+        accelerator=where.accelerator, shapes=any(r.environment.links for r in kept),
     )  # fmt: skip
     points = points_to_measure(study, machine)
     rows: list[MeasuredRow] = []
@@ -151,7 +151,7 @@ def _by_key(records: Iterable[Record]) -> dict[str, list[Record]]:
     """Return records of training by their launch key."""
     found: dict[str, list[Record]] = {}
     for each in records:
-        found.setdefault(launch_key(job_of(each.inputs)), []).append(each)
+        found.setdefault(launch_key(job_of(each.inputs), each.environment.links), []).append(each)
     return found
 
 
@@ -213,6 +213,7 @@ def _collective_rows(
         times = [
             (each.id, float(row["time_us"]) * 1e-6)
             for each in records
+            if each.environment.links == point.links
             for row in each.results.get("rows", ())
             if row["op"] == op and row["accelerators"] == ranks and row["message_bytes"] == size
             and row.get("placement", "packed") == "packed"
