@@ -1,8 +1,10 @@
-import msgspec
+from dataclasses import replace
+
 import pytest
 from measured_cases import STUDY, TWO_CORES, study_with
 
 from scalewise.errors import InputError
+from scalewise.records.links import ShapedLinks
 from scalewise.study.files import load_study, read_study
 from scalewise.study.jobs import Machine, distinct, points_to_measure, reasons
 
@@ -93,15 +95,53 @@ def test_ids_follow_from_point_repeat_and_machine():
     assert len(ids) == 4
 
 
+def linked(sizes, fields):
+    """Return the study with a changed cluster."""
+    variant = f'[[experiment.variants]]\nname = "slow"\nset = {{{fields}}}\n'
+    text = STUDY.replace("sizes = [1, 2]", f"sizes = {sizes}")
+    return read_study(text.replace("[[experiment.figures]]", f"{variant}[[experiment.figures]]"))
+
+
+def test_limited_links_are_measured_between_pretend_nodes():
+    study = linked([2, 4], 'scale_up_domain = 2, scale_out_bandwidth = "100Mbit/s"')
+    assert reasons(points_to_measure(study, TWO_CORES)) == {
+        "limited links need Linux, root, ip and tc, on CPUs of one machine": 2
+    }
+    root = replace(TWO_CORES, shapes=True)
+    one, two, *_ = points_to_measure(study, root)
+    assert (one.axes["nodes"], one.links) == (1, None)
+    assert two.axes["nodes"] == 2
+    assert two.links == ShapedLinks(ranks_per_node=2, bandwidth=12.5e6)
+    plain = points_to_measure(changed("sizes = [1, 2]", "sizes = [2, 4]"), root)
+    assert one.key == plain[0].key
+    assert two.key not in {each.key for each in plain}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ("scale_up_domain = 4", "a changed cluster cannot be measured, except for its links"),
+        ('scale_up_domain = 3, scale_out_bandwidth = "1Gbit/s"',
+         "4 ranks do not fill nodes of 3 ranks"),
+    ],
+)  # fmt: skip
+def test_other_changes_cannot_be_measured(fields, reason):
+    study = linked([4], fields)
+    root = replace(TWO_CORES, shapes=True)
+    assert list(reasons(points_to_measure(study, root))) == [reason]
+
+
 def test_the_shipped_study_fits_on_two_cores():
     study = load_study("scaling-on-this-machine")
-    points = points_to_measure(study, TWO_CORES)
+    points = points_to_measure(study, replace(TWO_CORES, shapes=True))
     assert reasons(points) == {}
     once = distinct(points)
-    assert (len(points), len(once)) == (34, 24)
+    assert (len(points), len(once)) == (55, 34)
+    assert len(distinct(points_to_measure(study, TWO_CORES))) == 24
     used = {p.job.strategy.sharding for p in once if p.job is not None}
     assert used == {"ddp", "zero1", "zero3"}
     assert max(p.job.strategy.tp for p in once if p.job) == 2
     assert max(p.job.strategy.pp for p in once if p.job) == 2
-    assert sum(len(each.claims) for each in study.experiments) == 15
-    assert msgspec.to_builtins(once[-1].sweep)["sizes"] == [65536, 1048576, 16777216]
+    assert sum(len(each.claims) for each in study.experiments) == 21
+    sweep = next(each.sweep for each in once if each.sweep is not None)
+    assert sweep.sizes == [65536, 1048576, 16777216]

@@ -276,6 +276,8 @@ def predict(
             )
         cluster = load_cluster(name)
     sized = cluster.with_(accelerators=job.ranks)
+    if (links := record.environment.links) is not None:
+        sized = links.of(sized)
     if stack is None and knows("stacks", cluster.name):
         stack = cluster.name
     precision = _precision(job, cluster)

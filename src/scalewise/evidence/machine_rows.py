@@ -91,6 +91,8 @@ def gather(
     Raises:
         InputError: If they are too few, of several machines, or contradict each other.
     """
+    notes: list[str] = []
+    records = _of_one_network(records, notes)
     sweeps = [record for record in records if record.kind in ("kernel", "collective")]
     where = _one_machine(sweeps, records)
     device = (
@@ -106,7 +108,6 @@ def gather(
     kernels = [row for row in rows_of(kernel_records) if row.get("dtype") == dtype]
     links = [record for record in sweeps if record.kind == "collective"]
     collectives = [*rows_of(links), *nccl_rows]
-    notes: list[str] = []
     steps = _steps(records, where, dtype, notes)
     busy = Counter(w for record in sweeps for w in record.warnings if "not idle" in w)
     if busy:
@@ -135,6 +136,17 @@ def gather(
         software=_software(where),
         notes=notes,
     )
+
+
+def _of_one_network(records: Sequence[Record], notes: list[str]) -> list[Record]:
+    """Leave out launches on limited links, unless all collectives were timed on the same ones."""
+    networks = {r.environment.links for r in records if r.kind == "collective"}
+    if len(networks) == 1 and None not in networks:
+        return list(records)
+    kept = [record for record in records if record.environment.links is None]
+    if left_out := len(records) - len(kept):
+        notes.append(f"{left_out} launches on limited links between pretend nodes were left out")
+    return kept
 
 
 def _one_machine(sweeps: Sequence[Record], records: Sequence[Record]) -> Environment | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from scalewise.cluster import Cluster
+
 
 class ShapedLinks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Links between pretend nodes."""
@@ -31,3 +33,11 @@ class ShapedLinks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def nodes(self, ranks: int) -> int:
         """Return the nodes that so many ranks take."""
         return -(-ranks // self.ranks_per_node)
+
+    def of(self, cluster: Cluster) -> Cluster:
+        """Return a cluster with these links; one that has such small nodes already is unchanged."""
+        if cluster.scale_up_domain <= self.ranks_per_node:
+            return cluster
+        return cluster.with_(
+            scale_up_domain=self.ranks_per_node, scale_out_bandwidth=self.bandwidth
+        )

@@ -204,9 +204,7 @@ def predicted_step(job: TrainJob, links: ShapedLinks | None = None) -> float | N
     try:
         cluster = load_cluster(THIS_MACHINE, accelerators=job.ranks)
         if links is not None:
-            cluster = cluster.with_(
-                scale_up_domain=links.ranks_per_node, scale_out_bandwidth=links.bandwidth
-            )
+            cluster = links.of(cluster)
         stack = choose_stack(THIS_MACHINE if knows("stacks", THIS_MACHINE) else None, cluster).stack
         work = Workload(seq_len=job.seq_len, global_batch=job.global_batch, precision=job.precision)
         return float(estimate(job.model, cluster, work, job.strategy, stack=stack).step_seconds)
