@@ -141,10 +141,10 @@ def main() -> int:
     calibration, judged = given.records / "calibration", given.records / "judged"
     catalog = given.records / "catalog"
     if not given.fit_only:
-        measure_machine(calibration, device, given.seq_len, given.steps, given.launches)
-        for launch, model, strategy in product(range(1, given.launches + 1), MODELS, STRATEGIES):
+        measure_machine(calibration, device, given.sequence, given.steps, given.repeats)
+        for launch, model, strategy in product(range(1, given.repeats + 1), MODELS, STRATEGIES):
             say(f"{model} {strategy}, launch {launch}")
-            job = job_of(model, strategy, seq_len=given.seq_len, steps=given.steps, trace=True)
+            job = job_of(model, strategy, seq_len=given.sequence, steps=given.steps, trace=True)
             train(job, judged, device, launch)
     # Nothing of the steps that are judged goes into the fit.
     fit = MachineFit(NAME).fit(gather(read_records(calibration).records))

@@ -249,7 +249,7 @@ def main() -> int:
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--fit-only", action="store_true", help="Use the records that are there.")
     given = parser.parse_args()
-    sizes = {"seq_len": given.seq_len, "steps": given.steps, "launches": given.launches}
+    sizes = {"seq_len": given.sequence, "steps": given.steps, "launches": given.repeats}
     if not given.fit_only:
         measure_alone(given.records / "alone", **sizes)
         with two_machines():

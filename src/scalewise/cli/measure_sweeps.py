@@ -78,6 +78,7 @@ def take(
     """
     import msgspec
 
+    from scalewise.measure.idle import idle_checked
     from scalewise.measure.machine import idle_warnings
     from scalewise.measure.sweeps import SweepLauncher, SweepSpec
     from scalewise.records.files import new_id, read_records
@@ -100,7 +101,8 @@ def take(
             raise problem
     else:
         click.echo(f"{what}s on {ranks} x {device} ...", err=True)
-        SweepLauncher(timeout=where.launch_seconds(), logs=file.parent / "logs").run(spec)
+        with idle_checked(file, spec.id):
+            SweepLauncher(timeout=where.launch_seconds(), logs=file.parent / "logs").run(spec)
         made = {spec.id}
     found = read_records(file, kind=what).records
     return next(record for record in found if record.id in made), str(file)

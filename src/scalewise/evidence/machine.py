@@ -23,6 +23,7 @@ import numpy as np
 from scalewise.chip import Calibration
 from scalewise.cluster import Accelerator, Cluster, Fabric
 from scalewise.errors import InputError
+from scalewise.evidence.machine_host import HostTime, host_constants
 from scalewise.evidence.machine_kernels import KernelRates, Residual
 from scalewise.evidence.machine_links import LinkRates
 from scalewise.evidence.machine_nouns import Learned, accelerator_of, cluster_of, stack_of
@@ -72,7 +73,7 @@ class Constant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     spread: float
     """Factor of one standard deviation; 1 if it was not fitted."""
     source: str
-    """Kind of timing that taught it: "kernels", "collectives", "steps", "not measured"."""
+    """Kind of timing that taught it: "kernels", "collectives", "host", "steps", "not measured"."""
 
 
 class MachineFit:
@@ -130,12 +131,14 @@ class MachineFit:
             _refuse_nonsense(what, residuals)
         self._note(kernels.values_, kernels.spread_, "kernels")
         self._note(links.values_, links.spread_, "collectives")
+        wrapped = self._host_time(data, kernels, links)
+        self._note(wrapped.values, wrapped.spread, "host")
         hidden = overlap_of(data.beside)
         if hidden is not None:
             self._note({"overlap": hidden}, {}, "collectives")
         learned = Learned(
             name=self.name, data=data, rates=kernels.values_, links=links.values_, overlap=hidden,
-            units=units, fitted_on=self._describe(data),
+            units=units, host=wrapped.values, fitted_on=self._describe(data),
         )  # fmt: skip
         self.fitted_on_ = learned.fitted_on
         self.accelerator_, self.chip_ = accelerator_of(learned)
@@ -224,6 +227,20 @@ class MachineFit:
         wire = (WIRE_SHARE * float(np.median(np.abs(links)))) ** 2 if links else 0.0
         return max(float(np.sqrt(fit_variance + noise + wire)), MIN_SIGMA)
 
+    def _host_time(self, data: MachineData, kernels: KernelRates, links: LinkRates) -> HostTime:
+        """Return the constants of PyTorch's wrappers; none where they were not timed."""
+        rates = kernels.values_
+        if not data.host or "memory_rate" not in rates:
+            if data.kind == "cpu":
+                self.notes_.append("host time was not measured: FSDP and TP are predicted too fast")
+            return HostTime(values={}, spread={})
+        return host_constants(
+            data.host,
+            optimizer_bytes=rates.get("optimizer_bytes", 0.0),
+            memory_rate=rates["memory_rate"],
+            call_seconds=links.values_.get("call_seconds", 0.0),
+        )
+
     def _note(self, values: dict[str, float], spread: dict[str, float], source: str) -> None:
         for name, value in values.items():
             self.constants_.append(
@@ -236,6 +253,7 @@ class MachineFit:
         parts = [
             f"{len(data.kernels)} kernels",
             f"{len(data.collectives)} collectives",
+            *([f"{len(data.host)} steps of host time"] if data.host else []),
             f"{len(data.steps)} jobs on one device",
         ]
         when = f", {days}" if days else ""
@@ -247,7 +265,8 @@ UNITS = {
     "attention_backward_flops": "FLOP/s", "memory_rate": "bytes/s", "scale_up_rate": "bytes/s",
     "scale_out_rate": "bytes/s", "hop_seconds": "s", "call_seconds": "s", "launch_seconds": "s",
     "overhead_seconds": "s", "host_layer_seconds": "s", "logit_bytes": "bytes",
-    "optimizer_bytes": "bytes",
+    "optimizer_bytes": "bytes", "fsdp_host_seconds": "s", "fsdp_step_seconds": "s",
+    "fsdp_copy_bytes": "bytes", "tp_host_seconds": "s", "tp_step_seconds": "s",
 }  # fmt: skip
 
 

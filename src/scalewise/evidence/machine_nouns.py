@@ -44,6 +44,8 @@ class Learned:
     """Of kernels; empty if none was timed."""
     links: dict[str, float]
     """Of links; empty if no collective was timed."""
+    host: dict[str, float]
+    """Of PyTorch's wrappers; empty if not timed."""
     overlap: float | None
     """Share of communication that compute hides; None if not measured."""
     units: float
@@ -218,10 +220,12 @@ def stack_of(learned: Learned) -> Stack:
         "reduce_bytes": 4.0 / learned.width,
         # On a CPU the host is the device: its launches are in the kernels' times.
         "host_layer_seconds": 0.0 if on_cpu else base.host_layer_seconds,
+        "gathers_ends_again": on_cpu,
         "largest_run": data.ranks,
         "fitted_on": learned.fitted_on,
         "undetermined": (),
     }
+    changes |= learned.host
     for name in ("memory_traffic", "logit_bytes", "optimizer_bytes"):
         if name in rates:
             changes[name] = rates[name]

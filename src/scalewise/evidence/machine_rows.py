@@ -66,6 +66,8 @@ class MachineData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Rows of collective sweeps, and of nccl-tests."""
     beside: list[dict[str, float]] = []
     """What a reduction beside compute cost."""
+    host: list[dict[str, Any]] = []
+    """Rows of sweeps of host time."""
     steps: list[Step] = []
     """Training steps on one device."""
     records: list[str] = []
@@ -91,12 +93,12 @@ def gather(
     Raises:
         InputError: If they are too few, of several machines, or contradict each other.
     """
-    sweeps = [record for record in records if record.kind in ("kernel", "collective")]
+    sweeps = [record for record in records if record.kind in ("kernel", "collective", "host")]
     where = _one_machine(sweeps, records)
     device = (
         where.device_name if where else str(nccl_rows[0]["hardware_stated"]) if nccl_rows else ""
     )
-    if not sweeps and not nccl_rows:
+    if not any(record.kind != "host" for record in sweeps) and not nccl_rows:
         raise InputError(
             "there is no timing of kernels or collectives to calibrate on",
             hint="run `scalewise measure kernels` and `scalewise measure collectives` first",
@@ -129,6 +131,7 @@ def gather(
         kernels=kernels,
         collectives=collectives,
         beside=[beside for record in links if (beside := record.results.get("beside"))],
+        host=list(rows_of(record for record in sweeps if record.kind == "host")),
         steps=steps,
         records=[record.id for record in used],
         dates=(days[0], days[-1]) if days else ("", ""),

@@ -1,4 +1,4 @@
-"""Sweeps of collectives or kernels: their launch specification and launcher.
+"""Sweeps of collectives, kernels or host time: their launch specification and launcher.
 
     spec = SweepSpec(what="collective", plan=plan_as_dict, processes=2, id=new_id(), ...)
     SweepLauncher(timeout=600.0).run(spec)
@@ -18,7 +18,7 @@ import msgspec
 from scalewise.measure.launch import MODULE, LocalLauncher
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
 
-Kind = Literal["collective", "kernel"]
+Kind = Literal["collective", "kernel", "host"]
 
 WORKER = "scalewise.measure.sweep_worker"
 
@@ -31,7 +31,7 @@ class SweepSpec(LaunchSpec, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     what: Kind
     """Which sweep."""
     plan: dict[str, Any]
-    """A `collectives.CollectivePlan` or a `kernels.KernelPlan`, as plain types."""
+    """A `CollectivePlan`, a `KernelPlan` or a `HostPlan`, as plain types."""
     processes: int
     """Ranks."""
     id: str
