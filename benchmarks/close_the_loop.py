@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
@@ -27,6 +26,8 @@ from scalewise.evidence.machine_files import write_machine
 from scalewise.evidence.machine_rows import gather
 from scalewise.measure.check import check_job
 from scalewise.measure.collective_plan import CollectivePlan, sizes_of
+from scalewise.measure.host_plan import HostPlan
+from scalewise.measure.idle import idle_checked
 from scalewise.measure.kernel_plan import join_plans, plan_kernels
 from scalewise.measure.launch import LocalLauncher, choose_device, threads_for
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
@@ -48,7 +49,7 @@ TARGET = 0.15
 
 
 def sweep(what: str, plan: msgspec.Struct, folder: Path, device: str) -> None:
-    """Time kernels or collectives on all ranks."""
+    """Time kernels, collectives or host time on all ranks, between two idle checks."""
     spec = SweepSpec(
         what=what,
         plan=msgspec.to_builtins(plan),
@@ -59,7 +60,8 @@ def sweep(what: str, plan: msgspec.Struct, folder: Path, device: str) -> None:
         threads=threads_for(device, RANKS),
         warnings=list(idle_warnings()),
     )
-    SweepLauncher(timeout=1800.0, logs=folder / "logs").run(spec)
+    with idle_checked(spec.records, spec.id):
+        SweepLauncher(timeout=1800.0, logs=folder / "logs").run(spec)
 
 
 def job_of(model: str, strategy: str, *, seq_len: int, steps: int, trace: bool) -> TrainJob:
@@ -78,7 +80,10 @@ def job_of(model: str, strategy: str, *, seq_len: int, steps: int, trace: bool) 
 
 
 def train(job: TrainJob, folder: Path, device: str, launch: int) -> None:
-    """One launch with as many threads per rank as two ranks have."""
+    """One launch on all ranks between two idle checks; a job on one device runs once on each.
+
+    What devices share, they share in training too.
+    """
     check_job(job, device)
     planned = PlannedJob(job=job, id=new_id(), launch=launch, warnings=list(idle_warnings()))
     spec = LaunchSpec(
@@ -86,15 +91,10 @@ def train(job: TrainJob, folder: Path, device: str, launch: int) -> None:
         records=str(file_of(folder, "train")),
         device=device,
         threads=threads_for(device, RANKS),
+        copies=RANKS // job.ranks,
     )
-    LocalLauncher(timeout=1800.0, logs=folder / "logs").run(spec)
-
-
-def train_beside_itself(job: TrainJob, folder: Path, device: str, launch: int) -> None:
-    """The same job on every device at once: what devices share, they share in training too."""
-    with ThreadPoolExecutor(RANKS) as pool:
-        for done in [pool.submit(train, job, folder, device, launch) for _ in range(RANKS)]:
-            done.result()
+    with idle_checked(spec.records, *spec.ids):
+        LocalLauncher(timeout=1800.0, logs=folder / "logs").run(spec)
 
 
 def measure_machine(folder: Path, device: str, seq_len: int, steps: int, launches: int) -> None:
@@ -111,10 +111,12 @@ def measure_machine(folder: Path, device: str, seq_len: int, steps: int, launche
         group_sizes=[RANKS],
     )  # fmt: skip
     sweep("collective", plan, folder, device)
+    say("host time")
+    sweep("host", HostPlan(), folder, device)
     for launch, model in product(range(1, launches + 1), MODELS):
         say(f"{model} on one device, launch {launch}")
         job = job_of(model, "ddp1-mb1", seq_len=seq_len, steps=steps, trace=False)
-        train_beside_itself(job, folder, device, launch)
+        train(job, folder, device, launch)
 
 
 def say(text: str) -> None:

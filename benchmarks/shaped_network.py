@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from close_the_loop import job_of, say, sweep, train_beside_itself
+from close_the_loop import job_of, say, sweep, train
 from scalewise.catalog import load_cluster
 from scalewise.errors import ScalewiseError
 from scalewise.evidence.compare import Row, compare
@@ -33,6 +33,8 @@ from scalewise.evidence.machine import MachineFit
 from scalewise.evidence.machine_files import write_machine
 from scalewise.evidence.machine_rows import gather
 from scalewise.measure.collective_plan import CollectivePlan, sizes_of
+from scalewise.measure.host_plan import HostPlan
+from scalewise.measure.idle import idle_checked
 from scalewise.measure.kernel_plan import join_plans, plan_kernels
 from scalewise.measure.launch import MODULE, threads_for
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
@@ -148,15 +150,16 @@ def measure_rate(folder: Path, megabits: int, *, seq_len: int, steps: int, launc
         records=str(file_of(folder, "collective")), device="cpu", threads=threads,
         warnings=list(idle_warnings()),
     )  # fmt: skip
-    run_apart(spec, WORKER)
+    with idle_checked(spec.records, spec.id):
+        run_apart(spec, WORKER)
     for launch, model, strategy in product(range(1, launches + 1), MODELS, STRATEGIES):
         say(f"{megabits or 'not shaped'} Mbit/s: {model} {strategy}, launch {launch}")
         job = job_of(model, strategy, seq_len=seq_len, steps=steps, trace=True)
         planned = PlannedJob(job=job, id=new_id(), launch=launch, warnings=list(idle_warnings()))
         records = str(file_of(folder, "train"))
-        run_apart(
-            LaunchSpec(planned=[planned], records=records, device="cpu", threads=threads), MODULE
-        )
+        order = LaunchSpec(planned=[planned], records=records, device="cpu", threads=threads)
+        with idle_checked(records, planned.id):
+            run_apart(order, MODULE)
 
 
 def measure_alone(folder: Path, *, seq_len: int, steps: int, launches: int) -> None:
@@ -167,10 +170,12 @@ def measure_alone(folder: Path, *, seq_len: int, steps: int, launches: int) -> N
     ]
     say("kernels")
     sweep("kernel", join_plans(plans), folder, "cpu")
+    say("host time")
+    sweep("host", HostPlan(), folder, "cpu")
     for launch, model in product(range(1, launches + 1), MODELS):
         say(f"{model} on one device, launch {launch}")
         job = job_of(model, "ddp1-mb1", seq_len=seq_len, steps=steps, trace=False)
-        train_beside_itself(job, folder, "cpu", launch)
+        train(job, folder, "cpu", launch)
 
 
 def judge(alone: list[Record], folder: Path, megabits: int) -> list[Point]:

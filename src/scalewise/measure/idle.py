@@ -61,18 +61,19 @@ def loop_seconds() -> float:
 
 
 @contextmanager
-def idle_checked(records: str | Path, id: str) -> Iterator[None]:
+def idle_checked(records: str | Path, *ids: str) -> Iterator[None]:
     """Time the fixed loop before and after a launch, and note both; a failed launch leaves no note.
 
     Args:
         records: Where its record goes.
-        id: Of the record.
+        ids: Of the record; of several for launches at the same time.
     """
     before, began = loop_seconds(), time.monotonic()
     yield
     seconds = time.monotonic() - began
     note = LaunchNote(seconds=seconds, before=before, after=loop_seconds())
-    note_launch(journal_of(records), id, note)
+    for id in ids:
+        note_launch(journal_of(records), id, note)
 
 
 def load_warnings(ids: Iterable[str], notes: Mapping[str, LaunchNote]) -> list[str]:
