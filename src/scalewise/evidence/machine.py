@@ -23,7 +23,7 @@ import numpy as np
 from scalewise.chip import Calibration
 from scalewise.cluster import Accelerator, Cluster, Fabric
 from scalewise.errors import InputError
-from scalewise.evidence.machine_host import HostTime, host_constants
+from scalewise.evidence.machine_host import host_constants
 from scalewise.evidence.machine_kernels import KernelRates, Residual
 from scalewise.evidence.machine_links import LinkRates
 from scalewise.evidence.machine_nouns import Learned, accelerator_of, cluster_of, stack_of
@@ -131,14 +131,12 @@ class MachineFit:
             _refuse_nonsense(what, residuals)
         self._note(kernels.values_, kernels.spread_, "kernels")
         self._note(links.values_, links.spread_, "collectives")
-        wrapped = self._host_time(data, kernels, links)
-        self._note(wrapped.values, wrapped.spread, "host")
         hidden = overlap_of(data.beside)
         if hidden is not None:
             self._note({"overlap": hidden}, {}, "collectives")
         learned = Learned(
             name=self.name, data=data, rates=kernels.values_, links=links.values_, overlap=hidden,
-            units=units, host=wrapped.values, fitted_on=self._describe(data),
+            units=units, fitted_on=self._describe(data),
         )  # fmt: skip
         self.fitted_on_ = learned.fitted_on
         self.accelerator_, self.chip_ = accelerator_of(learned)
@@ -155,6 +153,7 @@ class MachineFit:
             self.stack_ = msgspec.structs.replace(
                 self.stack_, own_runs=len(data.steps), own_noise=round(sigma, 4)
             )
+        self._fit_host(data, kernels)
         self.interval_ = interval_of(self.stack_)
         return self
 
@@ -227,19 +226,20 @@ class MachineFit:
         wire = (WIRE_SHARE * float(np.median(np.abs(links)))) ** 2 if links else 0.0
         return max(float(np.sqrt(fit_variance + noise + wire)), MIN_SIGMA)
 
-    def _host_time(self, data: MachineData, kernels: KernelRates, links: LinkRates) -> HostTime:
-        """Return the constants of PyTorch's wrappers; none where they were not timed."""
-        rates = kernels.values_
-        if not data.host or "memory_rate" not in rates:
+    def _fit_host(self, data: MachineData, kernels: KernelRates) -> None:
+        """Add the time of PyTorch's wrappers, which no kernel and no step on one device has."""
+        if not data.host or "memory_rate" not in kernels.values_:
             if data.kind == "cpu":
                 self.notes_.append("host time was not measured: FSDP and TP are predicted too fast")
-            return HostTime(values={}, spread={})
-        return host_constants(
+            return
+        found = host_constants(
             data.host,
-            optimizer_bytes=rates.get("optimizer_bytes", 0.0),
-            memory_rate=rates["memory_rate"],
-            call_seconds=links.values_.get("call_seconds", 0.0),
+            data.host_plan,
+            lambda job: self._seconds(job, self.stack_),
+            kernels.values_["memory_rate"],
         )
+        self.stack_ = msgspec.structs.replace(self.stack_, **found.values)
+        self._note(found.values, found.spread, "host")
 
     def _note(self, values: dict[str, float], spread: dict[str, float], source: str) -> None:
         for name, value in values.items():

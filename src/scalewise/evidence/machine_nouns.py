@@ -44,8 +44,6 @@ class Learned:
     """Of kernels; empty if none was timed."""
     links: dict[str, float]
     """Of links; empty if no collective was timed."""
-    host: dict[str, float]
-    """Of PyTorch's wrappers; empty if not timed."""
     overlap: float | None
     """Share of communication that compute hides; None if not measured."""
     units: float
@@ -225,7 +223,6 @@ def stack_of(learned: Learned) -> Stack:
         "fitted_on": learned.fitted_on,
         "undetermined": (),
     }
-    changes |= learned.host
     for name in ("memory_traffic", "logit_bytes", "optimizer_bytes"):
         if name in rates:
             changes[name] = rates[name]

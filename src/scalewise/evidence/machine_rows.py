@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from scalewise.errors import InputError
+from scalewise.measure.host_plan import HostPlan
 from scalewise.records.environment import Environment
 from scalewise.records.files import Record
 from scalewise.records.job import TrainJob
@@ -67,7 +68,9 @@ class MachineData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     beside: list[dict[str, float]] = []
     """What a reduction beside compute cost."""
     host: list[dict[str, Any]] = []
-    """Rows of sweeps of host time."""
+    """Rows of the last sweep of host time."""
+    host_plan: HostPlan = HostPlan()
+    """Its decoders."""
     steps: list[Step] = []
     """Training steps on one device."""
     records: list[str] = []
@@ -108,6 +111,7 @@ def gather(
     kernels = [row for row in rows_of(kernel_records) if row.get("dtype") == dtype]
     links = [record for record in sweeps if record.kind == "collective"]
     collectives = [*rows_of(links), *nccl_rows]
+    wrapped = [record for record in sweeps if record.kind == "host"][-1:]
     notes: list[str] = []
     steps = _steps(records, where, dtype, notes)
     busy = Counter(w for record in sweeps for w in record.warnings if "not idle" in w)
@@ -131,7 +135,8 @@ def gather(
         kernels=kernels,
         collectives=collectives,
         beside=[beside for record in links if (beside := record.results.get("beside"))],
-        host=list(rows_of(record for record in sweeps if record.kind == "host")),
+        host=list(rows_of(wrapped)),
+        host_plan=msgspec.convert(wrapped[0].inputs, HostPlan) if wrapped else HostPlan(),
         steps=steps,
         records=[record.id for record in used],
         dates=(days[0], days[-1]) if days else ("", ""),

@@ -1,11 +1,11 @@
-"""CPU time of minimal decoders, plain and under PyTorch's wrappers: the difference is host time.
+"""Steps of minimal decoders, plain and under PyTorch's wrappers: the difference is host time.
 
     results = run_host(plan, device)                 # on both ranks, inside a process group
     results["rows"][0]["time_us"]
 
-The clock is the CPU time of the thread that runs a step. It stands still while a collective blocks
-the thread, so what is left over the plain decoder is the wrapper's own. Other load on the machine
-hardly changes it. Both ranks run the plain decoder at the same time, each by itself, because they
+Each decoder is timed by two clocks. CPU time of the thread that runs the step stands still while a
+collective blocks it, and other load hardly changes it. Elapsed time has the waits between
+collectives too. Both ranks run the plain decoder at the same time, each by itself, because they
 share cores and memory under the wrappers too.
 """
 
@@ -24,6 +24,7 @@ from scalewise.measure.host_plan import HostCase, HostPlan, cases_of
 from scalewise.measure.parallel import build
 from scalewise.measure.timing import sample
 from scalewise.records.job import TrainJob
+from scalewise.records.metrics import Spread
 from scalewise.records.rows import timed_row
 
 
@@ -39,20 +40,16 @@ def run_host(plan: HostPlan, device: torch.device) -> dict[str, Any]:
     """
     rows = []
     for case in cases_of(plan):
-        seconds = sample(
-            _step_of(case, device),
-            device,
-            iters=plan.iters,
-            warmup=plan.warmup,
-            budget=plan.budget,
-            slowest=False,
-            clock=time.thread_time,
-        )
+        step = _step_of(case, device)
+        often: dict[str, Any] = {
+            "iters": plan.iters, "warmup": plan.warmup, "budget": plan.budget,
+        }  # fmt: skip
+        seconds = sample(step, device, **often)
+        busy = sample(step, device, **often, slowest=False, clock=time.thread_time)
         columns = {
             "technique": case.technique, "wide": case.wide, "layers": case.job.model.layers,
-            "layer_parameters": case.job.model.layer_parameters,
         }  # fmt: skip
-        rows.append(timed_row(columns, seconds))
+        rows.append(timed_row(columns, seconds) | {"cpu_us": Spread.of(busy).median * 1e6})
         gc.collect()
     return {"rows": rows}
 

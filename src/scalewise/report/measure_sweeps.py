@@ -103,23 +103,23 @@ def print_kernels(record: Record, file: str, console: Console) -> None:
 
 
 def print_host(record: Record, file: str, console: Console) -> None:
-    """Print CPU time of a step by technique and size.
+    """Print time and CPU time of a step by technique and size.
 
     Args:
         record: Of kind "host".
         file: Where it is.
         console: Where to.
     """
-    text = f"{record.environment.device_name}: CPU time of one step on each of two ranks"
+    text = f"{record.environment.device_name}: one step on two ranks"
     put(console, text, hang=2, style="bold")
     console.print()
     table(
         console,
-        ("wrapper", "decoder", "layers", "CPU time", "p5", "p95"),
+        ("wrapper", "decoder", "layers", "time", "p5", "p95", "CPU time"),
         [
             (
                 row["technique"], "wide" if row["wide"] else "narrow", str(row["layers"]),
-                *_times(row),
+                *_times(row), format_seconds(row["cpu_us"] * 1e-6),
             )
             for row in record.results["rows"]
         ],
