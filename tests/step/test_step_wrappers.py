@@ -1,5 +1,6 @@
 """Wrappers of FSDP and DTensor where the host is the device, by hand."""
 
+import msgspec
 import pytest
 
 from scalewise.numeric import scalar
@@ -40,8 +41,10 @@ def test_a_step_is_longer_by_it(spelling):
 
 
 @pytest.mark.parametrize("spelling", ["fsdp8", "tp8", "tp4-pp2-ga4", "ddp2-tp4"])
-def test_the_simulation_has_the_same_time(spelling):
-    case = case_of(spelling, stack=TIMED)
+@pytest.mark.parametrize("again", [False, True])
+def test_the_simulation_has_the_same_time(spelling, again):
+    stack = msgspec.structs.replace(TIMED, gathers_ends_again=again)
+    case = case_of(spelling, stack=stack)
     assert step_seconds(case) == pytest.approx(sum(terms_of(case).values()), rel=0.02)
 
 

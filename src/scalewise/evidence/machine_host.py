@@ -61,7 +61,9 @@ def host_constants(
     timed: dict[Key, Mapping[str, Any]] = {
         (str(row["technique"]), bool(row["wide"]), int(row["layers"])): row for row in rows
     }
-    jobs = {(c.technique, c.wide, c.job.model.layers): c.job for c in cases_of(plan)}
+    jobs: dict[Key, TrainJob] = {
+        (c.technique, c.wide, c.job.model.layers): c.job for c in cases_of(plan)
+    }
     values: dict[str, float] = {}
     spread: dict[str, float] = {}
     for technique, names in CONSTANTS.items():
