@@ -11,6 +11,7 @@ run-to-run variation of the same job stands beside every error. Run it on an idl
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from itertools import product
@@ -27,7 +28,7 @@ from scalewise.evidence.machine_rows import gather
 from scalewise.measure.check import check_job
 from scalewise.measure.collective_plan import CollectivePlan, sizes_of
 from scalewise.measure.host_plan import HostPlan
-from scalewise.measure.idle import idle_checked
+from scalewise.measure.idle import disturbance, idle_checked, journal_of, read_journal
 from scalewise.measure.kernel_plan import join_plans, plan_kernels
 from scalewise.measure.launch import LocalLauncher, choose_device, threads_for
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
@@ -45,7 +46,7 @@ RANKS = 2
 NAME = "this-machine"
 SIZES = "64KiB..16MiB"
 """From a norm's weights to a bucket of gradients: what steps of these models send."""
-TARGET = 0.15
+TARGET = 0.08
 
 
 def sweep(what: str, plan: msgspec.Struct, folder: Path, device: str) -> None:
@@ -130,6 +131,22 @@ def judge(folder: Path, catalog: Path) -> Comparison:
     return compare(read_records(folder).records, load_cluster(NAME), NAME, min_ranks=RANKS)
 
 
+def noise_floor(comparison: Comparison, *folders: Path) -> str:
+    """A sentence about what no prediction can be better than: repeats, and other load."""
+    loops = {k: v for f in folders for k, v in read_journal(journal_of(f)).items()}
+    slowed = [math.exp(disturbance([id], loops)) for id in loops]
+    busy = sum(each > 1.0 for each in slowed)
+    repeats = comparison.median_noise
+    return (
+        f"noise floor: repeats vary by {repeats:.1%} (median over jobs), "
+        if repeats is not None
+        else "noise floor: unknown without repeats, "
+    ) + (
+        f"other load slowed the fixed loop around {busy} of {len(slowed)} launches, "
+        f"at most {max(slowed, default=1.0):.2f} times"
+    )
+
+
 def main() -> int:
     """Close the loop; 1 if the median error is above the target."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
@@ -157,6 +174,7 @@ def main() -> int:
         say(f"wrote {path}")
     comparison = judge(judged, catalog)
     show(lambda out: print_comparison(comparison, out))
+    print(noise_floor(comparison, calibration, judged))
     return 0 if comparison.median_error <= TARGET else 1
 
 

@@ -12,12 +12,13 @@ Needs Linux, root, `ip` and `tc`.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -34,7 +35,7 @@ from scalewise.evidence.machine_files import write_machine
 from scalewise.evidence.machine_rows import gather
 from scalewise.measure.collective_plan import CollectivePlan, sizes_of
 from scalewise.measure.host_plan import HostPlan
-from scalewise.measure.idle import idle_checked
+from scalewise.measure.idle import disturbance, idle_checked, journal_of, read_journal
 from scalewise.measure.kernel_plan import join_plans, plan_kernels
 from scalewise.measure.launch import MODULE, threads_for
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
@@ -191,8 +192,8 @@ def judge(alone: list[Record], folder: Path, megabits: int) -> list[Point]:
     return [Point(megabits, row) for row in done.rows]
 
 
-def report(points: list[Point]) -> None:
-    """Print a row for each job and rate."""
+def report(points: list[Point], folders: Iterable[Path]) -> None:
+    """Print a row for each job and rate, and the noise floor."""
     print(f"{'Mbit/s':>8}  {'job':<22} {'step measured':>14} {'predicted':>10} {'error':>8} "
           f"{'exposed measured':>17} {'predicted':>10}")  # fmt: skip
     for point in points:
@@ -202,6 +203,12 @@ def report(points: list[Point]) -> None:
               f"{row.measured:>12.3f} s {row.predicted:>8.3f} s {row.error:>+7.1%} "
               f"{'-' if seen is None else f'{seen:.3f} s':>17} {said:>8.3f} s")  # fmt: skip
     errors = sorted(abs(point.row.error) for point in points)
+    loops = {k: v for f in folders for k, v in read_journal(journal_of(f)).items()}
+    slowed = [math.exp(disturbance([id], loops)) for id in loops]
+    repeats = sorted(point.row.noise for point in points if point.row.launches > 1)
+    varied = f"{repeats[len(repeats) // 2]:.1%}" if repeats else "unknown (one repeat)"
+    print(f"noise floor: repeats vary by {varied}; other load slowed the fixed loop around "
+          f"{sum(each > 1.0 for each in slowed)} of {len(slowed)} launches")  # fmt: skip
     print(f"median error {errors[len(errors) // 2]:.1%} over {len(errors)} jobs")
 
 
@@ -266,7 +273,7 @@ def main() -> int:
         for megabits in given.rates
         for point in judge(alone, given.records / str(megabits), megabits)
     ]
-    report(points)
+    report(points, [given.records / str(each) for each in ("alone", *given.rates)])
     if given.figure:
         draw(points, given.figure)
         say(f"wrote {given.figure}")
