@@ -12,12 +12,13 @@ Needs Linux, root, `ip` and `tc`.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -25,7 +26,7 @@ from pathlib import Path
 
 import msgspec
 
-from close_the_loop import job_of, say, sweep, train_beside_itself
+from close_the_loop import job_of, say, sweep, train
 from scalewise.catalog import load_cluster
 from scalewise.errors import ScalewiseError
 from scalewise.evidence.compare import Row, compare
@@ -33,6 +34,8 @@ from scalewise.evidence.machine import MachineFit
 from scalewise.evidence.machine_files import write_machine
 from scalewise.evidence.machine_rows import gather
 from scalewise.measure.collective_plan import CollectivePlan, sizes_of
+from scalewise.measure.host_plan import HostPlan
+from scalewise.measure.idle import disturbance, idle_checked, journal_of, read_journal
 from scalewise.measure.kernel_plan import join_plans, plan_kernels
 from scalewise.measure.launch import MODULE, threads_for
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
@@ -148,15 +151,16 @@ def measure_rate(folder: Path, megabits: int, *, seq_len: int, steps: int, launc
         records=str(file_of(folder, "collective")), device="cpu", threads=threads,
         warnings=list(idle_warnings()),
     )  # fmt: skip
-    run_apart(spec, WORKER)
+    with idle_checked(spec.records, spec.id):
+        run_apart(spec, WORKER)
     for launch, model, strategy in product(range(1, launches + 1), MODELS, STRATEGIES):
         say(f"{megabits or 'not shaped'} Mbit/s: {model} {strategy}, launch {launch}")
         job = job_of(model, strategy, seq_len=seq_len, steps=steps, trace=True)
         planned = PlannedJob(job=job, id=new_id(), launch=launch, warnings=list(idle_warnings()))
         records = str(file_of(folder, "train"))
-        run_apart(
-            LaunchSpec(planned=[planned], records=records, device="cpu", threads=threads), MODULE
-        )
+        order = LaunchSpec(planned=[planned], records=records, device="cpu", threads=threads)
+        with idle_checked(records, planned.id):
+            run_apart(order, MODULE)
 
 
 def measure_alone(folder: Path, *, seq_len: int, steps: int, launches: int) -> None:
@@ -167,10 +171,12 @@ def measure_alone(folder: Path, *, seq_len: int, steps: int, launches: int) -> N
     ]
     say("kernels")
     sweep("kernel", join_plans(plans), folder, "cpu")
+    say("host time")
+    sweep("host", HostPlan(), folder, "cpu")
     for launch, model in product(range(1, launches + 1), MODELS):
         say(f"{model} on one device, launch {launch}")
         job = job_of(model, "ddp1-mb1", seq_len=seq_len, steps=steps, trace=False)
-        train_beside_itself(job, folder, "cpu", launch)
+        train(job, folder, "cpu", launch)
 
 
 def judge(alone: list[Record], folder: Path, megabits: int) -> list[Point]:
@@ -186,8 +192,8 @@ def judge(alone: list[Record], folder: Path, megabits: int) -> list[Point]:
     return [Point(megabits, row) for row in done.rows]
 
 
-def report(points: list[Point]) -> None:
-    """Print a row for each job and rate."""
+def report(points: list[Point], folders: Iterable[Path]) -> None:
+    """Print a row for each job and rate, and the noise floor."""
     print(f"{'Mbit/s':>8}  {'job':<22} {'step measured':>14} {'predicted':>10} {'error':>8} "
           f"{'exposed measured':>17} {'predicted':>10}")  # fmt: skip
     for point in points:
@@ -197,6 +203,12 @@ def report(points: list[Point]) -> None:
               f"{row.measured:>12.3f} s {row.predicted:>8.3f} s {row.error:>+7.1%} "
               f"{'-' if seen is None else f'{seen:.3f} s':>17} {said:>8.3f} s")  # fmt: skip
     errors = sorted(abs(point.row.error) for point in points)
+    loops = {k: v for f in folders for k, v in read_journal(journal_of(f)).items()}
+    slowed = [math.exp(disturbance([id], loops)) for id in loops]
+    repeats = sorted(point.row.noise for point in points if point.row.launches > 1)
+    varied = f"{repeats[len(repeats) // 2]:.1%}" if repeats else "unknown (one repeat)"
+    print(f"noise floor: repeats vary by {varied}; other load slowed the fixed loop around "
+          f"{sum(each > 1.0 for each in slowed)} of {len(slowed)} launches")  # fmt: skip
     print(f"median error {errors[len(errors) // 2]:.1%} over {len(errors)} jobs")
 
 
@@ -249,7 +261,7 @@ def main() -> int:
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--fit-only", action="store_true", help="Use the records that are there.")
     given = parser.parse_args()
-    sizes = {"seq_len": given.seq_len, "steps": given.steps, "launches": given.launches}
+    sizes = {"seq_len": given.sequence, "steps": given.steps, "launches": given.repeats}
     if not given.fit_only:
         measure_alone(given.records / "alone", **sizes)
         with two_machines():
@@ -261,7 +273,7 @@ def main() -> int:
         for megabits in given.rates
         for point in judge(alone, given.records / str(megabits), megabits)
     ]
-    report(points)
+    report(points, [given.records / str(each) for each in ("alone", *given.rates)])
     if given.figure:
         draw(points, given.figure)
         say(f"wrote {given.figure}")

@@ -76,6 +76,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Groups and links": ("physics/links.py", "step/groups.py"),
     "Composition of the step": (
         "step/layer.py",
+        "step/wrappers.py",
         "step/block.py",
         "step/stage.py",
         "step/slowest_mix.py",

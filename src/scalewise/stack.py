@@ -101,6 +101,11 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """FSDP in a pipeline: parameters of a stage are all-gathered once per step and its gradients
     reduced once, as torch.distributed.pipelining does; both stay unsharded in between."""
 
+    gathers_ends_again: bool = False
+    """FSDP: whether the second all-gathers of the embedding and of the last layer are priced, which
+    PyTorch issues for backward. On GPUs they overlap the backward of the head and of the first
+    layer. Gloo lets little overlap."""
+
     balanced_ring: bool = True
     """Whether ring context parallelism gives every rank an equal part of the causal triangle."""
 
@@ -214,6 +219,24 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     pipeline_host_seconds: float = 0.0
     """Host time per layer that pipelines over several domains add, times tp^1.25, seconds."""
+
+    fsdp_host_seconds: float = 0.0
+    """Time per layer and micro-batch that FSDP takes on a host that is the device itself (CPUs):
+    hooks and dispatch, seconds."""
+
+    fsdp_copy_bytes: float = 0.0
+    """Bytes per unsharded parameter and micro-batch that FSDP copies into and out of its
+    collectives there."""
+
+    fsdp_step_seconds: float = 0.0
+    """The same hooks for what no layer holds, seconds per step."""
+
+    tp_host_seconds: float = 0.0
+    """Time per layer and micro-batch that DTensor takes on such a host under tensor parallelism,
+    seconds."""
+
+    tp_step_seconds: float = 0.0
+    """The same for what no layer holds, seconds per step."""
 
     cpu_update_rate: float = 0.0
     """Most bytes/s that the update of one rank moves on the CPUs, with the threads it is given; 0

@@ -65,7 +65,7 @@ def here(monkeypatch):
 
     monkeypatch.setattr(launch, "choose_device", lambda asked: ("cpu", 2))
     monkeypatch.setattr("scalewise.study.measure.idle_warnings", lambda: ())
-    monkeypatch.setattr("scalewise.study.measure.loop_seconds", lambda: 0.01)
+    monkeypatch.setattr("scalewise.measure.idle.loop_seconds", lambda: 0.01)
     monkeypatch.setattr(launch.LocalLauncher, "run", start)
     return specs
 

@@ -318,3 +318,19 @@ def test_a_group_inside_a_domain_does_not_touch_the_network():
     assert one(inside.all_gather) < 1e-3
     across = layer_traffic(case_of("fsdp8", cluster=slow))
     assert one(across.all_gather) > 1e6
+
+
+@pytest.mark.parametrize(
+    ("spelling", "repeated"),
+    [("fsdp8", True), ("fsdp8-noreshard", False), ("fsdp4-pp2-ga4", False), ("ddp8", False)],
+)
+def test_pytorch_gathers_the_ends_of_a_model_twice(spelling, repeated):
+    # The last layer and the embedding, where parameters are freed after forward.
+    once = case_of(spelling, stack=toy_stack(gathers_ends_again=False))
+    twice = case_of(spelling, stack=toy_stack(gathers_ends_again=True))
+    more = one(layer_traffic(twice).root_all_gather) - one(layer_traffic(once).root_all_gather)
+    expected = gather(twice, 2 * LAYER_PARAMS) + gather(twice, 2 * EDGE_PARAMS)
+    assert more == pytest.approx(expected if repeated else 0.0)
+    assert one(layer_traffic(twice).backward_all_gather) == pytest.approx(
+        one(layer_traffic(once).backward_all_gather)
+    )

@@ -6,9 +6,9 @@ from measured_cases import claim, study_with, write_records
 
 from machine_records import WHERE, record
 from scalewise.errors import InputError
+from scalewise.measure.idle import LaunchNote, journal_of, note_launch
 from scalewise.records.files import append
 from scalewise.study.files import read_study
-from scalewise.study.idle import LaunchNote, journal_of, note_launch
 from scalewise.study.judging import judge_measured, measured_answer, noises
 from scalewise.study.measured import measured_rows
 

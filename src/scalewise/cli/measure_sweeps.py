@@ -78,6 +78,7 @@ def take(
     """
     import msgspec
 
+    from scalewise.measure.idle import idle_checked
     from scalewise.measure.launch import LocalLauncher
     from scalewise.measure.machine import idle_warnings
     from scalewise.measure.sweeps import SweepSpec
@@ -101,7 +102,8 @@ def take(
             raise problem
     else:
         click.echo(f"{what}s on {ranks} x {device} ...", err=True)
-        LocalLauncher(timeout=where.launch_seconds(), logs=file.parent / "logs").run(spec)
+        with idle_checked(file, spec.id):
+            LocalLauncher(timeout=where.launch_seconds(), logs=file.parent / "logs").run(spec)
         made = {spec.id}
     found = read_records(file, kind=what).records
     return next(record for record in found if record.id in made), str(file)

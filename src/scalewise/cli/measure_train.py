@@ -254,19 +254,24 @@ def measure_all(specs: Iterable[LaunchSpec], where: Where) -> tuple[set[str], li
     Raises:
         LaunchError: If the only launch failed.
     """
+    from scalewise.measure.idle import idle_checked, journal_of, load_warnings, read_journal
     from scalewise.measure.launch import LocalLauncher
 
     made: set[str] = set()
     failed: list[tuple[str, ScalewiseError]] = []
     seconds = where.launch_seconds()
     for spec in specs:
+        launcher = LocalLauncher(timeout=seconds, logs=Path(spec.records).parent / "logs")
         try:
-            LocalLauncher(timeout=seconds, logs=Path(spec.records).parent / "logs").run(spec)
+            with idle_checked(spec.records, spec.ids[0]):
+                launcher.run(spec)
         except ScalewiseError as error:
             (planned,) = spec.planned
             failed.append((f"{planned.job.strategy}, repeat {planned.launch}", error))
         else:
             made.update(spec.ids)
+            for text in load_warnings(spec.ids, read_journal(journal_of(spec.records))):
+                click.echo(f"Warning: {text}", err=True)
     if len(failed) == 1 and not made:
         raise failed[0][1]
     failures = [

@@ -23,6 +23,7 @@ import numpy as np
 from scalewise.chip import Calibration
 from scalewise.cluster import Accelerator, Cluster, Fabric
 from scalewise.errors import InputError
+from scalewise.evidence.machine_host import host_constants
 from scalewise.evidence.machine_kernels import KernelRates, Residual
 from scalewise.evidence.machine_links import LinkRates
 from scalewise.evidence.machine_nouns import Learned, accelerator_of, cluster_of, stack_of
@@ -72,7 +73,7 @@ class Constant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     spread: float
     """Factor of one standard deviation; 1 if it was not fitted."""
     source: str
-    """Kind of timing that taught it: "kernels", "collectives", "steps", "not measured"."""
+    """Kind of timing that taught it: "kernels", "collectives", "host", "steps", "not measured"."""
 
 
 class MachineFit:
@@ -152,6 +153,7 @@ class MachineFit:
             self.stack_ = msgspec.structs.replace(
                 self.stack_, own_runs=len(data.steps), own_noise=round(sigma, 4)
             )
+        self._fit_host(data, kernels)
         self.interval_ = interval_of(self.stack_)
         return self
 
@@ -224,6 +226,21 @@ class MachineFit:
         wire = (WIRE_SHARE * float(np.median(np.abs(links)))) ** 2 if links else 0.0
         return max(float(np.sqrt(fit_variance + noise + wire)), MIN_SIGMA)
 
+    def _fit_host(self, data: MachineData, kernels: KernelRates) -> None:
+        """Add the time of PyTorch's wrappers, which no kernel and no step on one device has."""
+        if not data.host or "memory_rate" not in kernels.values_:
+            if data.kind == "cpu":
+                self.notes_.append("host time was not measured: FSDP and TP are predicted too fast")
+            return
+        found = host_constants(
+            data.host,
+            data.host_plan,
+            lambda job: self._seconds(job, self.stack_),
+            kernels.values_["memory_rate"],
+        )
+        self.stack_ = msgspec.structs.replace(self.stack_, **found.values)
+        self._note(found.values, found.spread, "host")
+
     def _note(self, values: dict[str, float], spread: dict[str, float], source: str) -> None:
         for name, value in values.items():
             self.constants_.append(
@@ -236,6 +253,7 @@ class MachineFit:
         parts = [
             f"{len(data.kernels)} kernels",
             f"{len(data.collectives)} collectives",
+            *([f"{len(data.host)} steps of host time"] if data.host else []),
             f"{len(data.steps)} jobs on one device",
         ]
         when = f", {days}" if days else ""
@@ -247,7 +265,8 @@ UNITS = {
     "attention_backward_flops": "FLOP/s", "memory_rate": "bytes/s", "scale_up_rate": "bytes/s",
     "scale_out_rate": "bytes/s", "hop_seconds": "s", "call_seconds": "s", "launch_seconds": "s",
     "overhead_seconds": "s", "host_layer_seconds": "s", "logit_bytes": "bytes",
-    "optimizer_bytes": "bytes",
+    "optimizer_bytes": "bytes", "fsdp_host_seconds": "s", "fsdp_step_seconds": "s",
+    "fsdp_copy_bytes": "bytes", "tp_host_seconds": "s", "tp_step_seconds": "s",
 }  # fmt: skip
 
 

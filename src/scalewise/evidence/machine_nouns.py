@@ -218,6 +218,7 @@ def stack_of(learned: Learned) -> Stack:
         "reduce_bytes": 4.0 / learned.width,
         # On a CPU the host is the device: its launches are in the kernels' times.
         "host_layer_seconds": 0.0 if on_cpu else base.host_layer_seconds,
+        "gathers_ends_again": on_cpu,
         "largest_run": data.ranks,
         "fitted_on": learned.fitted_on,
         "undetermined": (),

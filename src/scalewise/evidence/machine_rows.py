@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from scalewise.errors import InputError
+from scalewise.measure.host_plan import HostPlan
 from scalewise.records.environment import Environment
 from scalewise.records.files import Record
 from scalewise.records.job import TrainJob
@@ -66,6 +67,10 @@ class MachineData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Rows of collective sweeps, and of nccl-tests."""
     beside: list[dict[str, float]] = []
     """What a reduction beside compute cost."""
+    host: list[dict[str, Any]] = []
+    """Rows of the last sweep of host time."""
+    host_plan: HostPlan = HostPlan()
+    """Its decoders."""
     steps: list[Step] = []
     """Training steps on one device."""
     records: list[str] = []
@@ -93,12 +98,12 @@ def gather(
     """
     notes: list[str] = []
     records = _of_one_network(records, notes)
-    sweeps = [record for record in records if record.kind in ("kernel", "collective")]
+    sweeps = [record for record in records if record.kind in ("kernel", "collective", "host")]
     where = _one_machine(sweeps, records)
     device = (
         where.device_name if where else str(nccl_rows[0]["hardware_stated"]) if nccl_rows else ""
     )
-    if not sweeps and not nccl_rows:
+    if not any(record.kind != "host" for record in sweeps) and not nccl_rows:
         raise InputError(
             "there is no timing of kernels or collectives to calibrate on",
             hint="run `scalewise measure kernels` and `scalewise measure collectives` first",
@@ -108,6 +113,7 @@ def gather(
     kernels = [row for row in rows_of(kernel_records) if row.get("dtype") == dtype]
     links = [record for record in sweeps if record.kind == "collective"]
     collectives = [*rows_of(links), *nccl_rows]
+    wrapped = [record for record in sweeps if record.kind == "host"][-1:]
     steps = _steps(records, where, dtype, notes)
     busy = Counter(w for record in sweeps for w in record.warnings if "not idle" in w)
     if busy:
@@ -130,6 +136,8 @@ def gather(
         kernels=kernels,
         collectives=collectives,
         beside=[beside for record in links if (beside := record.results.get("beside"))],
+        host=list(rows_of(wrapped)),
+        host_plan=msgspec.convert(wrapped[0].inputs, HostPlan) if wrapped else HostPlan(),
         steps=steps,
         records=[record.id for record in used],
         dates=(days[0], days[-1]) if days else ("", ""),

@@ -53,10 +53,14 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Module that every rank runs."""
         return MODULE
 
+    copies: int = 1
+    """Copies of the jobs that run at the same time, each on ranks of its own: on a CPU they share
+    memory and power, as the ranks of one job do. A step lasts as long as that of the slowest."""
+
     @property
     def ranks(self) -> int:
         """Processes that it takes."""
-        return self.planned[0].job.ranks
+        return self.copies * self.planned[0].job.ranks
 
     @property
     def ids(self) -> list[str]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
@@ -170,13 +171,15 @@ def build(job: TrainJob, device: torch.device) -> Trainer:
 
 
 def mesh_of(job: TrainJob, device: torch.device) -> Any:
-    """The ranks as a grid."""
+    """The ranks as a grid, that of this rank's copy of the job."""
     s = job.strategy
-    return init_device_mesh(
+    names = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+    mesh = init_device_mesh(
         device.type,
-        (s.pp, s.dp_replicate, s.dp_shard, s.cp, s.tp),
-        mesh_dim_names=("pp", "dp_replicate", "dp_shard", "cp", "tp"),
+        (dist.get_world_size() // job.ranks, s.pp, s.dp_replicate, s.dp_shard, s.cp, s.tp),
+        mesh_dim_names=("copies", *names),
     )
+    return mesh[names]
 
 
 def build_stage(

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record as reported
 
 from scalewise.measure.collective_plan import CollectivePlan
+from scalewise.measure.host_plan import HostPlan
 from scalewise.measure.kernel_plan import KernelPlan
 from scalewise.measure.ranks import end, joined
 from scalewise.measure.sweeps import SweepSpec
@@ -47,6 +48,10 @@ def _carry_out(spec: SweepSpec, device: torch.device) -> dict[str, Any]:
         from scalewise.measure.collectives import run_collectives
 
         return run_collectives(msgspec.convert(spec.plan, CollectivePlan), device)
+    if spec.what == "host":
+        from scalewise.measure.host import run_host
+
+        return run_host(msgspec.convert(spec.plan, HostPlan), device)
     from scalewise.measure.kernels import run_kernels
 
     return run_kernels(msgspec.convert(spec.plan, KernelPlan), device)

@@ -1,4 +1,4 @@
-"""Sweeps of collectives or kernels: their launch specification.
+"""Sweeps of collectives, kernels or host time: their launch specification.
 
     spec = SweepSpec(what="collective", plan=plan_as_dict, processes=2, id=new_id(), ...)
     LocalLauncher(timeout=600.0).run(spec)
@@ -16,7 +16,7 @@ import msgspec
 
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
 
-Kind = Literal["collective", "kernel"]
+Kind = Literal["collective", "kernel", "host"]
 
 WORKER = "scalewise.measure.sweep_worker"
 
@@ -29,7 +29,7 @@ class SweepSpec(LaunchSpec, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     what: Kind
     """Which sweep."""
     plan: dict[str, Any]
-    """A `collectives.CollectivePlan` or a `kernels.KernelPlan`, as plain types."""
+    """A `CollectivePlan`, a `KernelPlan` or a `HostPlan`, as plain types."""
     processes: int
     """Ranks."""
     id: str

@@ -22,6 +22,8 @@ FEWEST = 3
 
 MAX_REPEATS = 1000
 
+Clock = Callable[[], float]
+
 
 def sample(
     operation: Callable[[], object],
@@ -31,6 +33,7 @@ def sample(
     warmup: int,
     budget: float,
     slowest: bool = True,
+    clock: Clock = time.perf_counter,
 ) -> list[float]:
     """Time an operation that every rank calls.
 
@@ -42,19 +45,20 @@ def sample(
         budget: Seconds that all samples together may take, roughly.
         slowest: A sample is the slowest rank's time (collectives end together); otherwise the
             samples of all ranks are pooled.
+        clock: What counts as time: `time.thread_time` for CPU time of this thread.
 
     Returns:
         Seconds of one call, sample by sample; the same on every rank.
     """
     for _ in range(max(warmup, 1)):
-        first = _timed(operation, device, 1)
+        first = _timed(operation, device, 1, time.perf_counter)
     once = _greatest(max(first, 1e-9), device)
     repeats = int(min(max(SHORTEST_SAMPLE / once, 1.0), MAX_REPEATS))
     count = int(min(iters, max(budget / (once * repeats), FEWEST)))
     own = []
     for _ in range(count):
         dist.barrier()
-        own.append(_timed(operation, device, repeats) / repeats)
+        own.append(_timed(operation, device, repeats, clock) / repeats)
     values = torch.tensor(own, dtype=torch.float64, device=device)
     if slowest:
         dist.all_reduce(values, op=dist.ReduceOp.MAX)
@@ -65,13 +69,15 @@ def sample(
     return [each for one in gathered for each in one.tolist()]
 
 
-def _timed(operation: Callable[[], object], device: torch.device, repeats: int) -> float:
+def _timed(
+    operation: Callable[[], object], device: torch.device, repeats: int, clock: Clock
+) -> float:
     synchronise(device)
-    start = time.perf_counter()
+    start = clock()
     for _ in range(repeats):
         operation()
     synchronise(device)
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def synchronise(device: torch.device) -> None:

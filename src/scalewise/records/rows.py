@@ -36,7 +36,7 @@ def timed_row(columns: dict[str, Any], seconds: Sequence[float]) -> dict[str, An
 def rows_of(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
     """The rows of sweeps, each with the accelerator, the software and the record it came from."""
     for record in records:
-        if record.kind not in ("collective", "kernel"):
+        if record.kind not in ("collective", "kernel", "host"):
             continue
         where = record.environment
         for number, row in enumerate(record.results.get("rows", ()), start=1):

@@ -45,6 +45,11 @@ WORDS = {
     "step_gemm_factor": "GEMMs in a step relative to GEMMs alone",
     "host_layer_seconds": "kernel launches per layer",
     "overhead_seconds": "constant per step",
+    "fsdp_host_seconds": "FSDP on the host, per layer",
+    "fsdp_copy_bytes": "copies of FSDP per parameter",
+    "fsdp_step_seconds": "FSDP on the host, per step",
+    "tp_host_seconds": "DTensor on the host, per layer",
+    "tp_step_seconds": "DTensor on the host, per step",
 }
 """Labels of the constants."""
 

@@ -1,4 +1,4 @@
-"""Sweeps of collectives and kernels in a terminal, in the columns of nccl-tests.
+"""Sweeps of collectives, kernels and host time in a terminal, in the columns of nccl-tests.
 
 print_collectives(record, "records/collective.jsonl", console)
 """
@@ -99,6 +99,33 @@ def print_kernels(record: Record, file: str, console: Console) -> None:
         left=3,
         spare=("p5", "p95", "what"),
     )
+    _end(record, file, console)
+
+
+def print_host(record: Record, file: str, console: Console) -> None:
+    """Print time and CPU time of a step by technique and size.
+
+    Args:
+        record: Of kind "host".
+        file: Where it is.
+        console: Where to.
+    """
+    text = f"{record.environment.device_name}: one step on two ranks"
+    put(console, text, hang=2, style="bold")
+    console.print()
+    table(
+        console,
+        ("wrapper", "decoder", "layers", "time", "p5", "p95", "CPU time"),
+        [
+            (
+                row["technique"], "wide" if row["wide"] else "narrow", str(row["layers"]),
+                *_times(row), format_seconds(row["cpu_us"] * 1e-6),
+            )
+            for row in record.results["rows"]
+        ],
+        left=2,
+        spare=("p5", "p95"),
+    )  # fmt: skip
     _end(record, file, console)
 
 

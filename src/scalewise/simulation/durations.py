@@ -17,7 +17,15 @@ import numpy as np
 from scalewise.numeric import scalar, some
 from scalewise.physics.collectives import all_reduce_seconds, reduce_scatter_seconds
 from scalewise.simulation.layer import Block, backward_block, forward_block
-from scalewise.step import data_parallel, gradient_buckets, optimizer, p2p, tuning, zero_bubble
+from scalewise.step import (
+    data_parallel,
+    gradient_buckets,
+    optimizer,
+    p2p,
+    tuning,
+    wrappers,
+    zero_bubble,
+)
 from scalewise.step.compose import compose
 from scalewise.step.groups import replica_group, shard_group
 from scalewise.step.hierarchical import gather_seconds
@@ -189,7 +197,7 @@ def durations_of(case: Case) -> Durations:
         schedule=SCHEDULES[int(split.schedule[0])] if pp > 1 else "1f1b",
         chunks=int(split.chunks[0]) if pp > 1 else 1,
         num_microbatches=num_microbatches,
-        overhead=scalar(habits.overhead_seconds),
+        overhead=scalar(habits.overhead_seconds + wrappers.step_seconds(case)),
         offload=scalar(compose(case).offload.seconds) if some(split.offload) else 0.0,
         straggler=scalar(habits.straggler) * float(np.log2(np.maximum(split.domains[0], 1.0))),
         data_ranks=int(split.dp_replicate[0] * split.shards[0]),
@@ -282,6 +290,7 @@ def _stage(case: Case, layers: int, edge: float, sparse: float) -> Stage:
         root_reduce = scalar(scattered) + root_across
         if sharding == 3.0:
             root_gather = scalar(gather_seconds(case, case.root_gather_bytes * rest, group))
+            root_gather += scalar(data_parallel.ends_again(case))
     return Stage(
         layers=layers,
         root_gather=root_gather,

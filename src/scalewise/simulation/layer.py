@@ -88,8 +88,9 @@ def forward_block(case: Case, own: Layer) -> Block:
         *_experts(kernels_.experts_forward, kernels_.routing_forward, own.ep_forward),
     ]  # fmt: skip
     return _block(
-        kernels, scalar(own.tp_fraction), scalar(own.host_forward), scalar(own.ep_fraction)
-    )
+        kernels, scalar(own.tp_fraction), scalar(own.host_forward), scalar(own.ep_fraction),
+        scalar(own.wrappers_forward),
+    )  # fmt: skip
 
 
 def backward_block(case: Case, own: Layer) -> Block:
@@ -135,8 +136,9 @@ def backward_block(case: Case, own: Layer) -> Block:
         Kernel("norm backward", memory), Kernel("gradients", gradient, room=0.0 if later else 1.0),
     ]  # fmt: skip
     return _block(
-        kernels, scalar(own.tp_fraction), scalar(own.host_backward), scalar(own.ep_fraction)
-    )
+        kernels, scalar(own.tp_fraction), scalar(own.host_backward), scalar(own.ep_fraction),
+        scalar(own.wrappers_backward),
+    )  # fmt: skip
 
 
 def _tuning(case: Case, own: Layer, which: str) -> list[Kernel]:
@@ -205,7 +207,11 @@ def _attention(name: str, seconds: float, hop: float, hops: int) -> Kernel:
 
 
 def _block(
-    kernels: Sequence[Kernel], share: float, host: float, expert_share: float = 0.0
+    kernels: Sequence[Kernel],
+    share: float,
+    host: float,
+    expert_share: float = 0.0,
+    wrappers: float = 0.0,
 ) -> Block:
     """Simulate kernels and collectives in order.
 
@@ -214,6 +220,7 @@ def _block(
         share: Exposed fraction of tensor-parallel communication.
         host: Seconds that the host needs to launch them.
         expert_share: Exposed fraction of the all-to-all of experts.
+        wrappers: Seconds of FSDP and DTensor on a host that is the device.
     """
     shares = {"tensor": share, "expert": expert_share}
     pieces: list[Piece] = []
@@ -262,6 +269,9 @@ def _block(
         pieces.append(Piece("compute", "wait for launch", now, seconds - now))
     if host > 0.0:
         pieces.append(Piece("host", "launch", 0.0, host))
+    if wrappers > 0.0:
+        pieces.append(Piece("compute", "wrappers", seconds, wrappers))
+        seconds += wrappers
     return Block(seconds=seconds, pieces=tuple(pieces), context=context, busy=busy, **exposed)
 
 

@@ -317,6 +317,11 @@ class Habits(Part):
     bucket_bytes: Array
     bucket_bytes_per_rank: Array
     pipeline_host_seconds: Array
+    fsdp_host_seconds: Array
+    fsdp_copy_bytes: Array
+    fsdp_step_seconds: Array
+    tp_host_seconds: Array
+    tp_step_seconds: Array
     straggler: Array
     gradient_memory: Array
     activation_factor: Array
@@ -329,6 +334,7 @@ class Habits(Part):
     reduce_every_micro_step: Mask
     zero2_every_micro_step: Mask
     pipeline_gathers_once: Mask
+    gathers_ends_again: Mask
     balanced_ring: Mask
     keeps_sp_all_gather: Mask
     composed_kernels: Mask

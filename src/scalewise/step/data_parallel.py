@@ -160,12 +160,32 @@ def layer_traffic(case: Case) -> LayerTraffic:
         across=across,
         backward_all_gather=again,
         backward=again + reduce + across,
-        root_all_gather=full * gathers[1],
+        root_all_gather=full * gathers[1] + ends_again(case, again),
         root_reduce=often * reduces[1],
         first_all_gather=first_all_gather,
         first_reduce=first_reduce,
         sync=sync,
     )
+
+
+def ends_again(case: Case, again: Num | None = None) -> Num:
+    """Return the all-gathers that PyTorch repeats for backward at the ends of a model, seconds.
+
+    `fully_shard` gathers the embedding and the last layer again, although backward of one needs no
+    parameters and that of the other begins at once. Groups with the head are not freed.
+
+    Args:
+        case: The step.
+        again: All-gather of a layer before backward; None to price it.
+    """
+    if not some(case.habits.gathers_ends_again):
+        return case.zeros
+    if again is None:
+        again = layer_traffic(case).backward_all_gather
+    split, size = case.split, case.root_gather_bytes * case.shape.embedding_params
+    embedding = gather_seconds(case, size / split.tp, shard_group(split))
+    repeats = case.habits.gathers_ends_again & mask(again > 0.0) & ~split.pipelined
+    return where(repeats, again + embedding, 0.0)
 
 
 def by_micro_batch(case: Case, scatter: Num, queued: Num, own: Num) -> Sync:

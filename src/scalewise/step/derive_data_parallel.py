@@ -12,6 +12,7 @@ from scalewise.numeric import scalar
 from scalewise.physics.collectives import derive_all_reduce
 from scalewise.step import tuning
 from scalewise.step.data_parallel import (
+    ends_again,
     expert_traffic,
     last_reduce_overlaps,
     reduce_overlaps_next_forward,
@@ -36,10 +37,11 @@ def derive_gathers(o: Origin) -> tuple[Letter, ...]:
         one = Derivation(key="all-gather", label="parameters are not sharded", formula="0")
     root = scalar(o.step.stage.root_all_gather)
     often = scalar(o.case.habits.gathers(split))
+    twice = ", and what is gathered twice" if scalar(ends_again(o.case)) else ""
     return (
         Letter("g", often, "all-gathers per micro-batch"),
         Letter("G", one.value, "all-gather of a layer, which nothing overlaps", "s", one),
-        Letter("Gr", root, "all-gather of embedding and LM head on that stage", "s"),
+        Letter("Gr", root, f"all-gather of embedding and LM head on that stage{twice}", "s"),
     )
 
 

@@ -31,6 +31,7 @@ from scalewise.step import (
     schedule,
     tensor_parallel,
     tuning,
+    wrappers,
 )
 from scalewise.step.derive_goodput import derive_run
 from scalewise.step.derive_memory import derive_memory
@@ -57,12 +58,16 @@ def explain(e: Estimate) -> list[Derivation]:
 
 
 def _overhead(o: Origin) -> Derivation:
-    seconds = scalar(o.case.habits.overhead_seconds)
+    seconds, more = scalar(o.case.habits.overhead_seconds), scalar(wrappers.step_seconds(o.case))
+    wrapped = (Letter("w", more, "FSDP and DTensor outside of layers, per step", "s"),)
     return Derivation(
         key="overhead",
         label="framework overhead",
-        formula="t",
-        letters=(Letter("t", seconds, "data loader, clipping, logging, per step", "s"),),
+        formula="t + w" if more else "t",
+        letters=(
+            Letter("t", seconds, "data loader, clipping, logging, per step", "s"),
+            *(wrapped if more else ()),
+        ),
         source=f"t: {o.software}",
     )
 

@@ -17,7 +17,7 @@ from scalewise.derivation import Derivation, Letter
 from scalewise.numeric import Num, maximum, minimum, scalar, some, where
 from scalewise.physics.compute import derive_smooth_max, smooth_max
 from scalewise.physics.overlap import exposed_beside
-from scalewise.step import context_parallel, expert_parallel, tensor_parallel, tuning
+from scalewise.step import context_parallel, expert_parallel, tensor_parallel, tuning, wrappers
 from scalewise.step.case import Case
 from scalewise.step.groups import stages_cross_domains
 from scalewise.step.kernels import Kernels, layer_kernels
@@ -65,8 +65,11 @@ class Layer:
     host_backward: Num
     wgrad_launches: Num
     """Fraction of the launches of backward that computes weight gradients."""
+    wrappers_forward: Num
+    """FSDP and DTensor on a host that is the device."""
+    wrappers_backward: Num
     forward: Num
-    """The slower of device and host, with a rounded corner."""
+    """The slower of device and host, with a rounded corner, and the wrappers."""
     backward: Num
 
     @property
@@ -132,6 +135,7 @@ def layer_times(case: Case) -> Layer:
         device_forward = device_forward + ep_exposed_forward
         device_backward = device_backward + ep_exposed_backward
     host_forward, host_backward = host(case)
+    wrappers_forward, wrappers_backward = wrappers.layer_seconds(case)
     return Layer(
         kernels=kernels,
         tp_forward=tp_forward,
@@ -154,8 +158,10 @@ def layer_times(case: Case) -> Layer:
         host_forward=host_forward,
         host_backward=host_backward,
         wgrad_launches=tuning.wgrad_launches(case, WGRAD_LAUNCHES),
-        forward=smooth_max(device_forward, host_forward),
-        backward=smooth_max(device_backward, host_backward),
+        wrappers_forward=wrappers_forward,
+        wrappers_backward=wrappers_backward,
+        forward=smooth_max(device_forward, host_forward) + wrappers_forward,
+        backward=smooth_max(device_backward, host_backward) + wrappers_backward,
     )
 
 
@@ -171,10 +177,12 @@ def derive_launches(o: Origin) -> Derivation:
         backward = derive_smooth_max(
             "b", "backward of a layer", scalar(layer.device_backward), scalar(layer.host_backward)
         )
+    wrapped = wrappers.derive_layer(o.case)
+    more = bool(wrapped.value)
     return Derivation(
         key="host",
         label="kernel launches",
-        formula="n * L * (f - df + b - db)",
+        formula="n * L * (f - df + b - db + w)" if more else "n * L * (f - df + b - db)",
         letters=(
             o.n,
             o.layers,
@@ -182,6 +190,7 @@ def derive_launches(o: Origin) -> Derivation:
             Letter("df", scalar(layer.device_forward), "device alone, forward", "s"),
             Letter("b", backward.value, "backward of a layer, launches included", "s", backward),
             Letter("db", scalar(layer.device_backward), "device alone, backward", "s"),
+            *((Letter("w", wrapped.value, wrapped.label, "s", wrapped),) if more else ()),
         ),
         source=f"host time per layer: {o.software}",
     )

@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 
 _SWITCHES = (
     "recompute_skips_last", "keeps_quantized", "reduce_every_micro_step",
-    "zero2_every_micro_step", "pipeline_gathers_once", "balanced_ring", "keeps_sp_all_gather",
+    "zero2_every_micro_step", "pipeline_gathers_once", "gathers_ends_again", "balanced_ring",
+    "keeps_sp_all_gather",
     "composed_kernels", "frees_gradients", "limits_all_gathers", "upcast_scores",
 )  # fmt: skip
 _CONSTANTS = tuple(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalewise.numeric import Num, maximum
+from scalewise.step import wrappers
 from scalewise.step.breakdown import Breakdown
 from scalewise.step.case import Case
 from scalewise.step.compose import Step
@@ -42,7 +43,7 @@ class Terms(Breakdown):
     recompute: Num
     """Forward work repeated in backward."""
     host: Num
-    """Waiting for kernel launches."""
+    """Waiting for kernel launches, and wrappers of layers where the host is the device."""
     tensor_parallel: Num
     """Exposed tensor-parallel communication."""
     context_parallel: Num
@@ -123,7 +124,7 @@ def step_terms(case: Case, step: Step) -> tuple[Terms, Num]:
         pp_p2p=step.sends.exposed,
         offload=step.offload.seconds,
         optimizer=step.update.seconds,
-        overhead=case.habits.overhead_seconds,
+        overhead=case.habits.overhead_seconds + wrappers.step_seconds(case),
         straggler=0.0,
     )
     seconds = busy.total

@@ -50,12 +50,15 @@ class SplitBackward:
 
 
 def passes(layer: Layer) -> tuple[Num, Num]:
-    """Return a layer's backward as dgrad and wgrad, each the slower of kernels and launches."""
+    """Return a layer's backward as dgrad and wgrad, each the slower of kernels and launches.
+
+    Wrappers count as dgrad: the next stage waits for them.
+    """
     kernels = minimum(layer.kernels.wgrad, layer.device_backward)
     launches = layer.wgrad_launches * layer.host_backward
     dgrad = smooth_max(layer.device_backward - kernels, layer.host_backward - launches)
     wgrad: Num = smooth_max(kernels, launches)
-    return dgrad, wgrad
+    return dgrad + layer.wrappers_backward, wgrad
 
 
 def derive_passes(layer: Layer) -> Derivation:

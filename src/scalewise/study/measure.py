@@ -22,6 +22,7 @@ import msgspec
 
 from scalewise.catalog import knows, load_cluster
 from scalewise.errors import InputError, ScalewiseError
+from scalewise.measure.idle import idle_checked, journal_of, read_journal
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
 from scalewise.measure.machine import idle_warnings
 from scalewise.measure.sweeps import SweepSpec
@@ -31,7 +32,6 @@ from scalewise.records.links import ShapedLinks
 from scalewise.software import choose_stack
 from scalewise.step.estimate import estimate
 from scalewise.study.files import Study
-from scalewise.study.idle import LaunchNote, journal_of, loop_seconds, note_launch, read_journal
 from scalewise.study.jobs import Machine, MeasuredPoint, distinct, points_to_measure
 from scalewise.study.order import Clock, Launch, launches_of, next_launch
 from scalewise.study.plan import THIS_MACHINE
@@ -159,19 +159,15 @@ class Session:
 
     def _measure(self, launch: Launch, start: Callable[[LaunchSpec], None]) -> None:
         """Run one launch between two idle checks, and note both."""
-        before = loop_seconds()
-        spec = self.spec(launch, idle_warnings())
-        began = time.monotonic()
+        spec, id = self.spec(launch, idle_warnings()), self.id_of(launch)
         try:
-            start(spec)
+            with idle_checked(self.train, id):
+                start(spec)
         except ScalewiseError as error:
             hint = f" ({error.hint})" if error.hint else ""
             self.failures.append(f"{label(launch)}: {error}{hint}")
             return
-        seconds = time.monotonic() - began
-        note = LaunchNote(seconds=seconds, before=before, after=loop_seconds())
-        id = self.id_of(launch)
-        note_launch(journal_of(self.train), id, note)
+        seconds = read_journal(journal_of(self.train))[id].seconds
         record = next((r for r in read_records(spec.records).records if r.id == id), None)
         if record is not None:
             self._learn(launch.point, record, seconds)

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import InputError
+from scalewise.measure.idle import LaunchNote, disturbance, journal_of, read_journal
 from scalewise.records.environment import Environment
 from scalewise.records.files import Record, read_records
 from scalewise.records.job import job_of
 from scalewise.records.metrics import Summary, summarize
 from scalewise.records.rows import bus_factor
 from scalewise.study.files import Experiment, Study
-from scalewise.study.idle import LaunchNote, disturbance, journal_of, read_journal
 from scalewise.study.jobs import Machine, MeasuredPoint, launch_key, points_to_measure
 from scalewise.study.plan import cases_of
 from scalewise.study.rows import Row

@@ -1,11 +1,12 @@
-"""Idle checks around the launches of a study, and the journal that keeps them.
+"""Idle checks before and after each launch, and the journal that keeps them beside the records.
 
-    before = loop_seconds()                       # a fixed loop on all cores
-    journal.add(id, LaunchNote(seconds=8.1, before=before, after=loop_seconds()))
-    disturbance(ids, journal.notes)               # log of the slowdown, 0 on an idle machine
+    with idle_checked("records/", id):            # a fixed loop on all cores, before and after
+        launcher.run(spec)
+    disturbance(ids, read_journal(journal_of("records/")))     # log of the slowdown, 0 if idle
 
 Other load on a machine makes a fixed loop slower. Its slowdown against the fastest loop of the same
-journal widens the interval of a measurement; no measurement is dropped for it.
+journal widens the interval of a measurement; no measurement is dropped for it. Warnings about load
+before the start (`machine.idle_warnings`) are in the record itself.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -56,6 +58,30 @@ def loop_seconds() -> float:
             list(pool.map(lambda _: hashlib.sha256(block).digest(), range(count)))
             times.append(time.perf_counter() - began)
     return sorted(times)[LOOPS // 2]
+
+
+@contextmanager
+def idle_checked(records: str | Path, *ids: str) -> Iterator[None]:
+    """Time the fixed loop before and after a launch, and note both; a failed launch leaves no note.
+
+    Args:
+        records: Where its record goes.
+        ids: Of the record; of several for launches at the same time.
+    """
+    before, began = loop_seconds(), time.monotonic()
+    yield
+    seconds = time.monotonic() - began
+    note = LaunchNote(seconds=seconds, before=before, after=loop_seconds())
+    for id in ids:
+        note_launch(journal_of(records), id, note)
+
+
+def load_warnings(ids: Iterable[str], notes: Mapping[str, LaunchNote]) -> list[str]:
+    """Return a sentence about other load around a launch; none on an idle machine."""
+    slower = math.exp(disturbance(ids, notes))
+    if slower <= 1.0:
+        return []
+    return [f"a fixed loop around the launch took {slower:.2f} times its fastest: other load"]
 
 
 def disturbance(ids: Iterable[str], notes: Mapping[str, LaunchNote]) -> float:

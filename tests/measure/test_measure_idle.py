@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from scalewise.study.idle import (
+from scalewise.measure.idle import (
     LaunchNote,
     disturbance,
     journal_of,
