@@ -219,7 +219,10 @@ def optimizer_of(job: TrainJob, parameters: Iterable[nn.Parameter]) -> Any:
         groups.setdefault(p.device_mesh if isinstance(p, DTensor) else None, []).append(p)
     given = [{"params": group} for group in groups.values()]
     kind: Any = torch.optim.SGD if job.optimizer == "sgd" else torch.optim.AdamW
-    options: dict[str, Any] = {"lr": job.learning_rate, "fused": listed[0].is_cuda or None}
+    options: dict[str, Any] = {"lr": job.learning_rate}
+    if kind is torch.optim.AdamW and listed[0].is_cuda:
+        # DTensors have no fused SGD.
+        options["fused"] = True
     if job.strategy.sharding == "zero1" and job.strategy.data_parallel > 1:
         from torch.distributed.optim import ZeroRedundancyOptimizer
 

@@ -199,9 +199,19 @@ def _mean_losses(losses: list[Tensor | None], device: torch.device) -> list[floa
 def _counter(device: torch.device) -> Counter | None:
     """This rank's energy counter; on CPUs one rank per machine speaks for all."""
     if device.type == "cuda":
-        uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-        return device_counter(device.index or 0, uuid=None if uuid is None else str(uuid))
+        return gpu_counter(device)
     return host_counter() if os.environ.get("LOCAL_RANK", "0") == "0" else None
+
+
+def gpu_counter(device: torch.device) -> Counter | None:
+    """The energy counter of a visible GPU."""
+    if torch.version.hip is None:
+        return device_counter(uuid=str(torch.cuda.get_device_properties(device).uuid))
+    try:
+        # HIP_VISIBLE_DEVICES hides and reorders devices; PyTorch alone maps them.
+        return device_counter(index=torch.cuda._get_amdsmi_device_index(device))
+    except Exception:
+        return None
 
 
 def _energy(
