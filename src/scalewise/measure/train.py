@@ -72,7 +72,7 @@ def train(job: TrainJob, device: torch.device, *, folder: Path | None = None) ->
     Returns:
         The same on every rank.
     """
-    memory = _Memory(device)
+    memory = Memory(device)
     start = time.perf_counter()
     trainer = build(job, device)
     build_seconds = time.perf_counter() - start
@@ -230,7 +230,7 @@ def _energy(
     return float(total[0]), counter.source if counter is not None else None
 
 
-class _Memory:
+class Memory:
     """Peak memory from now on."""
 
     def __init__(self, device: torch.device) -> None:
