@@ -13,9 +13,9 @@ from torch.distributed.fsdp import fully_shard
 from measure_jobs import job
 from scalewise.errors import InputError
 from scalewise.measure import launch, ranks, train
-from scalewise.measure.data_parallel import optimizer_of
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
 from scalewise.measure.machine import environment
+from scalewise.measure.optimizers import optimizer_of
 from scalewise.measure.worker import job_warnings
 
 SPEC = LaunchSpec(planned=[PlannedJob(job=job("ddp1-mb8"), id="one")], records="", device="cpu")
@@ -91,7 +91,7 @@ def test_dtensors_are_updated_by_kernels_that_exist():
         with pytest.raises(NotImplementedError, match="_fused_sgd_"):
             _step(layer, torch.optim.SGD(layer.parameters(), fused=True))
         _step(layer, torch.optim.AdamW(layer.parameters(), fused=True))
-        ours = optimizer_of(job("fsdp1", optimizer="sgd"), layer.parameters())
+        ours = optimizer_of(job("fsdp1", optimizer="sgd"), [layer])
         assert not ours.defaults["fused"]
         _step(layer, ours)
     finally:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from scalewise.measure.data import Source, Synthetic, TextFile, batch, sequences_of
 from scalewise.measure.expert_parallel import imbalance_of
+from scalewise.measure.optimizers import state_bytes
 from scalewise.measure.parallel import Trainer, build
 from scalewise.measure.power import Counter, device_counter, host_counter
 from scalewise.records.job import TrainJob
@@ -42,6 +43,10 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
     """Building and spreading the model, on the slowest rank, seconds."""
     parameters_per_rank: int
     """Weights of the worst rank between steps, after sharding and splitting."""
+    trained_parameters_per_rank: int | None = None
+    """Of them those that it updates."""
+    optimizer_bytes_per_rank: int | None = None
+    """State of the optimizer on the worst rank, without step counters, bytes."""
     peak_memory_bytes: float | None
     """Of the worst rank, bytes; see `memory_basis`."""
     memory_basis: str
@@ -94,6 +99,14 @@ def train(job: TrainJob, device: torch.device, *, folder: Path | None = None) ->
     energy, source = _energy(counter, joules, device)
     peak = _all_max([memory.peak()], device)[0]
     imbalance = imbalance_of(trainer.modules, device)
+    sizes = _all_max(
+        [
+            trainer.own_parameters(),
+            trainer.own_parameters(trained=True),
+            state_bytes(trainer.optimizer),
+        ],
+        device,
+    )
     traces: list[str] = []
     if job.trace_steps and folder is not None:
         traces = _traced(job, trainer, batches, device, folder)
@@ -101,7 +114,9 @@ def train(job: TrainJob, device: torch.device, *, folder: Path | None = None) ->
         step_seconds=seconds,
         losses=_mean_losses(losses, device),
         build_seconds=_all_max([build_seconds], device)[0],
-        parameters_per_rank=int(_all_max([trainer.own_parameters()], device)[0]),
+        parameters_per_rank=int(sizes[0]),
+        trained_parameters_per_rank=int(sizes[1]),
+        optimizer_bytes_per_rank=int(sizes[2]),
         peak_memory_bytes=peak or None,
         memory_basis=memory.basis,
         energy_joules=energy,

@@ -23,6 +23,7 @@ from scalewise.recompute import recomputed_blocks
 from scalewise.records.files import Record
 from scalewise.records.job import TrainJob, job_of
 from scalewise.strategy import Recompute
+from scalewise.tuning import parse_tuning, training_flops
 
 CONVENTION: Convention = "causal"
 """How FLOPs are counted: what the causal mask leaves (`Model.training_flops`)."""
@@ -150,7 +151,7 @@ def summarize(records: Sequence[Record]) -> Summary:
     kept = [list(r.results["step_seconds"])[job.warmup :] for r in records]
     spread = Spread.of([seconds for launch in kept for seconds in launch])
     per_device = job.tokens_per_step / spread.median / job.ranks
-    flops = job.model.training_flops(job.seq_len, CONVENTION)
+    flops = training_flops(job.model, parse_tuning(job.tuning), job.seq_len, CONVENTION)
     peak = peak_of(where.accelerator, job.precision)
     again = recomputed_flops(job.model, job.seq_len, job.strategy.recompute)
     watts, joules = _power(records, job)
