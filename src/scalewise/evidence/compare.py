@@ -303,7 +303,7 @@ def _row(job: TrainJob, launches: Sequence[Record], e: Estimate) -> Row:
     waiting = seen("exposed_seconds"), seen("idle_seconds")
     return Row(
         model=summary.model,
-        strategy=summary.strategy,
+        strategy=summary.label,
         ranks=job.ranks,
         seq_len=job.seq_len,
         global_batch=job.global_batch,

@@ -71,6 +71,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Sequences per step."""
     precision: str
     """Of the matrix products."""
+    optimizer: str
+    """Its name in the catalog."""
+    tuning: str
+    """What was trained: "full", or adapters."""
     compiled: bool
     """Whether blocks went through torch.compile."""
     device: str
@@ -125,6 +129,14 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     records: list[str]
     """Their ids."""
 
+    @property
+    def label(self) -> str:
+        """The strategy, and what differs from AdamW on all parameters."""
+        words = [self.strategy]
+        words += [self.tuning] * (self.tuning != "full")
+        words += [self.optimizer] * (self.optimizer != "adamw")
+        return " ".join(words)
+
 
 def by_job(records: Iterable[Record]) -> list[list[Record]]:
     """Group records of training into launches of the same job on the same machine."""
@@ -162,6 +174,8 @@ def summarize(records: Sequence[Record]) -> Summary:
         seq_len=job.seq_len,
         global_batch=job.global_batch,
         precision=job.precision,
+        optimizer=job.optimizer,
+        tuning=job.tuning,
         compiled=job.compile,
         device=where.device_name,
         accelerator=where.accelerator,
