@@ -276,6 +276,8 @@ class TestPlan:
     def test_the_optimizer_of_the_notes(self):
         assert row(notes="optimizer muonh; vocab derived").plan().workload.optimizer == "muon"
         assert row(notes="optimizer adamw").plan().workload.optimizer == "adamw"
+        tuned = row(notes="strategy fsdp8, optimizer sgd, tuning lora8-qv").plan().workload
+        assert (tuned.optimizer, tuned.tuning) == ("sgd", "lora8-qv")
 
     def test_a_complete_row_chooses_nothing(self):
         plan = row().plan()

@@ -7,8 +7,8 @@ from click.testing import CliRunner
 from scalewise.cli.main import cli
 from scalewise.measure import launch
 from scalewise.measure.host_plan import HostPlan, cases_of
-from scalewise.measure.launch import environment_for
-from scalewise.measure.sweeps import SweepLauncher, SweepSpec
+from scalewise.measure.launch import LocalLauncher, environment_for
+from scalewise.measure.sweeps import SweepSpec
 from scalewise.records.files import new_id, read_records
 
 
@@ -35,7 +35,7 @@ def test_wrappers_take_cpu_time_on_two_ranks(tmp_path):
         records=str(tmp_path / "host.jsonl"), device="cpu", threads=1,
     )  # fmt: skip
     assert environment_for(spec)["OMP_NUM_THREADS"] == "1"
-    SweepLauncher(timeout=300.0, logs=tmp_path / "logs").run(spec)
+    LocalLauncher(timeout=300.0, logs=tmp_path / "logs").run(spec)
     (record,) = read_records(tmp_path, kind="host").records
     times = {
         (row["technique"], row["wide"], row["layers"]): row["time_us"]

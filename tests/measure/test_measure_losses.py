@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra `measure`")
 
-from measure_jobs import SMALL, TIED, job, run_together
+from measure_jobs import MOE, SMALL, TIED, job, run_together
 
 SGD_TOLERANCE = 5e-6
 ADAMW_TOLERANCE = 1e-5
@@ -62,6 +62,28 @@ TWO_ADAMW = {
     "tp + sp": job("tp2-mb8", **ADAMW),
     "pp, 1f1b": job("pp2-mb2", **ADAMW),
 }
+LORA = ADAMW | {"tuning": "lora8"}
+MUON = {"optimizer": "muon", "learning_rate": 0.01}
+MOMENTUM = {"optimizer": "momentum", "learning_rate": 0.1}
+ADAFACTOR = {"optimizer": "adafactor", "learning_rate": 0.01}
+EXPERTS = LORA | {"model": MOE, "tuning": "lora8-attn"}
+OTHERS = {
+    "lora, ddp": job("ddp2-mb4", **LORA),
+    "lora, fsdp": job("fsdp2-mb4", **LORA),
+    "lora, zero1": job("zero1x2-mb4", **LORA),
+    "lora, pp": job("pp2-mb2", **LORA),
+    "lora, full recompute": job("fsdp2-mb4-acfull", **LORA),
+    "experts, fsdp": job("fsdp2-ep2-mb4", **EXPERTS),
+    "experts, ddp": job("ddp2-ep2-mb4", **EXPERTS),
+    "muon, ddp": job("ddp2-mb4", **MUON),
+    "muon, fsdp": job("fsdp2-mb4", **MUON),
+    "muon, tp + sp": job("tp2-mb8", **MUON),
+    "muon, pp": job("pp2-mb2", **MUON),
+    "momentum, fsdp": job("fsdp2-mb4", **MOMENTUM),
+    "adafactor, ddp": job("ddp2-mb4", **ADAFACTOR),
+}
+"""Adapters and optimizers, by the run of one process that each is compared with."""
+
 FOUR = {
     "hsdp": job("hsdp2x2-mb2"),
     "hsdp, accumulation, no reshard": job("hsdp2x2-mb1-noreshard"),
@@ -83,6 +105,11 @@ ONE = {
     "tied": job("ddp1-mb8", model=TIED),
     "adamw": job("ddp1-mb8", **ADAMW),
     "bf16": job("ddp1-mb8", precision="bf16"),
+    "lora": job("ddp1-mb8", **LORA),
+    "experts": job("ddp1-mb8", **EXPERTS),
+    "muon": job("ddp1-mb8", **MUON),
+    "momentum": job("ddp1-mb8", **MOMENTUM),
+    "adafactor": job("ddp1-mb8", **ADAFACTOR),
     "gradients twice as large": job("ddp1-mb8", learning_rate=4.0),
     "half of the batch": job("ddp1-mb4", global_batch=4),
     "other seed": job("ddp1-mb8", seed=1),
@@ -108,7 +135,7 @@ def one(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    groups = {"sgd": TWO, "tied": TWO_TIED, "adamw": TWO_ADAMW, "bf16": BF16}
+    groups = {"sgd": TWO, "tied": TWO_TIED, "adamw": TWO_ADAMW, "bf16": BF16, "others": OTHERS}
     cases = {(kind, name): job for kind, group in groups.items() for name, job in group.items()}
     return _records(cases, tmp_path_factory.mktemp("two"))
 
@@ -146,6 +173,26 @@ def test_two_ranks_tied(one, two, name):
 @pytest.mark.parametrize("name", list(TWO_ADAMW))
 def test_two_ranks_adamw(one, two, name):
     assert distance(losses(two["adamw", name]), losses(one["adamw"])) < ADAMW_TOLERANCE
+
+
+@pytest.mark.parametrize("name", list(OTHERS))
+def test_two_ranks_with_adapters_and_other_optimizers(one, two, name):
+    alone = one[name.partition(",")[0]]
+    # Muon orthogonalizes in bf16, in which other orders of sums round differently.
+    tolerance = 1e-4 if name.startswith("muon") else ADAMW_TOLERANCE
+    assert distance(losses(two["others", name]), losses(alone)) < tolerance
+
+
+def test_ranks_keep_the_state_of_what_they_train(two):
+    kept = {name: two["others", name].results["optimizer_bytes_per_rank"] for name in OTHERS}
+    assert kept == {
+        "lora, ddp": 8 * 32_768, "lora, fsdp": 4 * 32_768, "lora, zero1": 4 * 32_768,
+        "lora, pp": 4 * 32_768, "lora, full recompute": 4 * 32_768,
+        "experts, fsdp": 4 * 14_336, "experts, ddp": 8 * 14_336,
+        "muon, ddp": 856_576, "muon, fsdp": 428_288, "muon, tp + sp": 430_592, "muon, pp": 428_544,
+        "momentum, fsdp": 2 * SMALL.parameters, "adafactor, ddp": 21_248,
+    }  # fmt: skip
+    assert two["others", "lora, fsdp"].results["trained_parameters_per_rank"] == 16_384
 
 
 @pytest.mark.parametrize("name", list(FOUR))

@@ -40,12 +40,17 @@ def test_what_cannot_be_found_out_is_said(tmp_path, proc):
     assert idle_warnings(tmp_path / "nowhere", seconds=0.0)[0].endswith("is unknown")
 
 
-def test_a_busy_gpu_is_told(proc, monkeypatch):
+def test_a_busy_gpu_is_told_beside_one_that_does_not_report(proc, monkeypatch):
+    def rates(index):
+        if index == 0:
+            raise RuntimeError("Not Supported")
+        return SimpleNamespace(gpu=[0, 97][index])
+
     nvml = SimpleNamespace(
         nvmlInit=lambda: None,
         nvmlDeviceGetCount=lambda: 2,
         nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetUtilizationRates=lambda index: SimpleNamespace(gpu=[0, 97][index]),
+        nvmlDeviceGetUtilizationRates=rates,
     )
     folder = proc(busy=0, idle=100)
     monkeypatch.setattr(machine.util, "find_spec", lambda name: name)

@@ -52,7 +52,6 @@ def fake_nvml(**changes):
         "asked": asked,
         "nvmlInit": lambda: None,
         "nvmlDeviceGetHandleByUUID": by_uuid,
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetTotalEnergyConsumption": lambda handle: 2500,
     }
     return SimpleNamespace(**(fields | changes))
@@ -61,7 +60,7 @@ def fake_nvml(**changes):
 def test_nvml_counts_millijoules_of_the_named_device(monkeypatch):
     nvml = fake_nvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    counter = device_counter(0, uuid="abc")
+    counter = device_counter(uuid="abc")
     assert (counter.source, counter.joules(), nvml.asked) == ("nvml", 2.5, [b"GPU-abc"])
 
 
@@ -72,8 +71,23 @@ def test_a_device_without_the_counter_is_none(monkeypatch):
     monkeypatch.setitem(
         sys.modules, "pynvml", fake_nvml(nvmlDeviceGetTotalEnergyConsumption=refuse)
     )
+    assert device_counter(uuid="abc") is None
+
+
+def test_nvml_is_not_asked_by_an_index_that_names_another_device(monkeypatch):
+    nvml = fake_nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
     monkeypatch.setitem(sys.modules, "amdsmi", None)
-    assert device_counter(0) is None
+    assert device_counter(index=0) is None
+    assert nvml.asked == []
+
+
+@pytest.mark.parametrize(("mode", "source"), [([1, 1], None), ([0, 1], "nvml")])
+def test_a_gpu_in_mig_mode_has_no_counter_of_its_own(monkeypatch, mode, source):
+    nvml = fake_nvml(nvmlDeviceGetMigMode=lambda handle: mode)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    counter = device_counter(uuid="abc")
+    assert (counter and counter.source) == source
 
 
 @pytest.mark.parametrize("key", ["energy_accumulator", "power"])
@@ -85,6 +99,6 @@ def test_amd_counts_in_its_own_resolution(monkeypatch, key):
     )
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setitem(sys.modules, "amdsmi", smi)
-    counter = device_counter(1)
+    counter = device_counter(index=1)
     assert counter.source == "amdsmi"
     assert counter.joules() == pytest.approx(15.3)

@@ -2,9 +2,11 @@
 
     scalewise doctor
     scalewise doctor --json
+    scalewise doctor --gpu
 
 It never fails: a check that fails is reported in place of its result. Versions come from package
-metadata, so no heavy library is imported. Nothing is sent anywhere.
+metadata, so no heavy library is imported. Nothing is sent anywhere. Only --gpu runs PyTorch, see
+`doctor_gpu`: exit code 1 if a check fails, or if there is no GPU.
 """
 
 from __future__ import annotations
@@ -21,9 +23,12 @@ import click
 
 from scalewise._version import __version__
 from scalewise.cli.common import show, to_json
+from scalewise.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from scalewise.records.job import Device
 
 CORE = ("numpy", "msgspec", "click", "rich")
 EXTRAS = {
@@ -66,13 +71,28 @@ TIMEOUT_SECONDS = 5.0
 
 @click.command(short_help="Print versions, GPUs and catalog, for bug reports.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def doctor(*, as_json: bool) -> None:
+@click.option("--gpu", is_flag=True, help="Run every path of `measure` on the GPUs (5 minutes).")
+@click.option(
+    "--device", type=click.Choice(["cuda", "cpu"]), help="Device of --gpu; cpu for a trial. [cuda]"
+)
+@click.option(
+    "--only", metavar="A,B", help="Checks of --gpu to run, such as energy,all_reduce. [all]"
+)
+def doctor(*, as_json: bool, gpu: bool, device: Device | None, only: str | None) -> int:
     """Print versions, extras, GPUs and catalog of this installation. Attach it to bug reports."""
+    if gpu:
+        from scalewise.cli.doctor_gpu import examine_gpus
+
+        return examine_gpus(device or "cuda", only, as_json=as_json)
+    for flag, value in (("device", device), ("only", only)):
+        if value is not None:
+            raise InputError(f"--{flag} {value} needs --gpu", hint="add --gpu")
     found = examine()
     if as_json:
         click.echo(to_json(found))
     else:
         show(lambda out: _draw(found, out))
+    return 0
 
 
 def examine() -> dict[str, Any]:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from scalewise.records.job import Device, TrainJob
     from scalewise.records.metrics import Summary
 
-AXES = ("model", "strategy", "seq", "batch", "precision", "compile", "routing")
+AXES = (
+    "model", "strategy", "seq", "batch", "precision", "compile", "routing", "optimizer", "tuning",
+)  # fmt: skip
 """Options that --sweep can vary."""
 
 GPU_SEQUENCE, CPU_SEQUENCE = 4096, 256
@@ -59,6 +61,8 @@ FAILED = 1
 @click.option("--batch", metavar="N", help="Global batch, sequences. [one step of micro-batches]")
 @click.option("--precision", metavar="P", help="Precision: bf16 or fp32. [bf16; CPUs: fp32]")
 @click.option("--routing", metavar="R", help="Experts of a token: balanced or topk. [balanced]")
+@click.option("--optimizer", metavar="O", help="Optimizer of PyTorch, such as muon. [adamw]")
+@click.option("--tuning", metavar="T", help="What is trained: full, or adapters (lora16). [full]")
 @click.option("--compile", "compiled", is_flag=True, help="Compile blocks with torch.compile.")
 @click.option(
     "--trace", is_flag=True, help=f"Profile {TRACE_STEPS} more steps for exposed communication."
@@ -117,7 +121,8 @@ def points_of(flags: dict[str, Any], device: Device, default: str | None) -> Ite
     from scalewise.measure.check import check_job
 
     axes = axes_of(flags["sweep"])
-    for name in ("strategy", "seq", "batch", "precision", "routing"):
+    plain = [name for name in AXES if name not in ("model", "compile")]
+    for name in plain:
         if name in axes and flags[name] is not None:
             raise InputError(
                 f"--{name} {flags[name]} and --sweep {name}= exclude each other",
@@ -126,11 +131,7 @@ def points_of(flags: dict[str, Any], device: Device, default: str | None) -> Ite
     for values in product(*axes.values()):
         asked = {
             "model": flags["model"],
-            "strategy": flags["strategy"],
-            "seq": flags["seq"],
-            "batch": flags["batch"],
-            "precision": flags["precision"],
-            "routing": flags["routing"],
+            **{name: flags[name] for name in plain},
             "compile": "true" if flags["compiled"] else "false",
         } | dict(zip(axes, values, strict=True))
         job = job_from(asked, flags, device, default)
@@ -168,7 +169,7 @@ def job_from(
     """Return one job, with defaults for everything that was not given."""
     from scalewise.explore.templates import filled_batch
     from scalewise.model import load_model
-    from scalewise.records.job import TrainJob, check_precision, check_routing
+    from scalewise.records.job import TrainJob, check_optimizer, check_precision, check_routing
     from scalewise.strategy import parse_strategy
     from scalewise.units import parse
 
@@ -207,6 +208,8 @@ def job_from(
         trace_steps=TRACE_STEPS if flags["trace"] else 0,
         compile=compiled,
         routing=check_routing(asked["routing"] or "balanced"),
+        optimizer=check_optimizer(asked["optimizer"] or "adamw"),
+        tuning=asked["tuning"] or "full",
         # Ranks may run in another folder than this command.
         text=None if flags["text"] is None else str(user_path(flags["text"]).absolute()),
     )  # fmt: skip

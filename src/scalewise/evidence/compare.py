@@ -27,7 +27,6 @@ from scalewise.records.metrics import by_job, quantile, summarize
 from scalewise.stack import Stack
 from scalewise.step.estimate import estimate
 from scalewise.step.result import Estimate
-from scalewise.workload import Workload
 
 IDLE_TERMS = ("bubble", "straggler")
 """Terms of an estimate in which a device waits without communicating."""
@@ -281,8 +280,7 @@ def predict(
     if stack is None and knows("stacks", cluster.name):
         stack = cluster.name
     precision = _precision(job, cluster)
-    workload = Workload(seq_len=job.seq_len, global_batch=job.global_batch, precision=precision)
-    return estimate(job.model, sized, workload, job.strategy, stack=stack)
+    return estimate(job.model, sized, job.workload(precision), job.strategy, stack=stack)
 
 
 def _precision(job: TrainJob, cluster: Cluster) -> Any:
@@ -307,7 +305,7 @@ def _row(job: TrainJob, launches: Sequence[Record], e: Estimate) -> Row:
     waiting = seen("exposed_seconds"), seen("idle_seconds")
     return Row(
         model=summary.model,
-        strategy=summary.strategy,
+        strategy=summary.label,
         ranks=job.ranks,
         seq_len=job.seq_len,
         global_batch=job.global_batch,

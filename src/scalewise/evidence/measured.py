@@ -121,13 +121,16 @@ def noun_cells(m: Model, s: Strategy, workload: Workload) -> dict[str, Any]:
 
 def _inputs(job: TrainJob) -> dict[str, Any]:
     workload = Workload(seq_len=job.seq_len, global_batch=job.global_batch, precision=job.precision)
-    routing = f", {job.routing} routing" if job.model.moe else ""
+    notes = [f"strategy {job.strategy}"]
+    notes += [f"{job.routing} routing"] * (job.model.moe is not None)
+    notes += [f"optimizer {job.optimizer}"] * (job.optimizer != "adamw")
+    notes += [f"tuning {job.tuning}"] * (job.tuning != "full")
     return noun_cells(job.model, job.strategy, workload) | {
         "grad_accum": job.num_microbatches,
         "virtual_stages": job.chunks,
         "compiled": job.compile,
         "attention_kernel": "sdpa",
-        "notes": f"strategy {job.strategy}{routing}",
+        "notes": ", ".join(notes),
     }
 
 

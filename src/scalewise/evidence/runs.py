@@ -357,11 +357,20 @@ class Run:
         )
 
     def _routing(self, defaults: list[str]) -> dict[str, Any]:
-        """Balance of experts and the optimizer, as fields of a workload."""
+        """Balance of experts, the optimizer and the tuning, as fields of a workload."""
+        # As `evidence.measured` writes them; variants of Muon (MuonH) orthogonalize the same.
+        notes = self.text("notes") or ""
+        found = {
+            "optimizer": re.search(r"\boptimizer (muon|momentum|sgd|adafactor)", notes),
+            "tuning": re.search(r"\btuning (q?lora[\w-]+)", notes),
+        }
+        stated = {name: match[1] for name, match in found.items() if match}
+        return self._experts(defaults) | stated
+
+    def _experts(self, defaults: list[str]) -> dict[str, Any]:
+        """Balance of experts, and the moments of models that have some."""
         if not self.count("experts"):
-            # Variants of Muon (MuonH) orthogonalize the same matrices.
-            muon = "optimizer muon" in (self.text("notes") or "")
-            return {"optimizer": "muon"} if muon else {}
+            return {}
         recipe = recipe_of(self)
         if recipe is None or not recipe.routing:
             defaults.append("balanced routing (not stated)")

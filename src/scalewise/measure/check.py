@@ -14,6 +14,7 @@ from scalewise.errors import InputError
 from scalewise.records.job import PRECISIONS, Device, TrainJob
 from scalewise.sharding import data_token, is_mics, variant_tokens
 from scalewise.strategy import Strategy
+from scalewise.tuning import check_tuning, parse_tuning
 
 
 def check_job(job: TrainJob, device: Device) -> None:
@@ -29,6 +30,8 @@ def check_job(job: TrainJob, device: Device) -> None:
     _check_model(job)
     _check_degrees(job, device)
     _check_experts(job)
+    _check_optimizer(job)
+    _check_tuning(job)
     if job.strategy.tp > 1:
         _check_tensor_parallel(job)
     if job.strategy.pp > 1:
@@ -182,6 +185,46 @@ def _check_experts(job: TrainJob) -> None:
         raise InputError(
             f"{name} has experts, whose routing cannot be compiled", hint="leave --compile out"
         )
+
+
+def _check_optimizer(job: TrainJob) -> None:
+    s, name = job.strategy, job.optimizer
+    split = s.sharding == "zero3" and s.data_parallel > 1 or s.tp * s.pp * s.cp * s.ep > 1
+    if name == "adafactor" and split:
+        raise InputError(
+            f"optimizer adafactor cannot be measured in {s}: PyTorch's does not update split "
+            "parameters",
+            hint="use ddp, or another optimizer",
+        )
+    if name == "muon" and job.model.moe is not None:
+        raise InputError(
+            f"optimizer muon cannot be measured on {job.model.name}: PyTorch's updates no stacked "
+            "experts",
+            hint="use adamw, or a dense model",
+        )
+    if name == "muon" and s.sharding == "zero1":
+        raise InputError(
+            f"optimizer muon cannot be measured in {s}: PyTorch's ZeRO-1 has one optimizer for all "
+            "parameters",
+            hint="use ddp or fsdp",
+        )
+
+
+def _check_tuning(job: TrainJob) -> None:
+    tuning, s = parse_tuning(job.tuning), job.strategy
+    if not tuning.frozen:
+        return
+    check_tuning(job.model, tuning)
+    reasons = {
+        "PyTorch has no parameters in 4 bits": (tuning.quantized, f"use lora{tuning.rank or 16}"),
+        "nothing is trained": (tuning.rank == 0, "use lora16"),
+        f"adapters are not split over tp = {s.tp}": (s.tp > 1, "leave the tp token out"),
+        f"schedule {s.schedule} splits backward by weights": (
+            s.pp > 1 and s.schedule in ("zbh1", "zbv"), "use 1f1b or interleaved"),
+    }  # fmt: skip
+    for why, (applies, hint) in reasons.items():
+        if applies:
+            raise InputError(f"tuning {tuning} cannot be measured in {s}: {why}", hint=hint)
 
 
 def _prefetches(s: Strategy) -> bool:

@@ -11,7 +11,7 @@ experts that other ranks replicate than dense weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import Shard
 from torch.nn.parallel import DistributedDataParallel
 
 from scalewise.errors import InputError
@@ -205,23 +205,3 @@ def reducing(module: nn.Module, *, last: bool) -> Iterator[None]:
             yield
     else:
         yield
-
-
-def optimizer_of(job: TrainJob, parameters: Iterable[nn.Parameter]) -> Any:
-    """The optimizer; sharded over the data-parallel ranks for ZeRO-1.
-
-    DTensors and ordinary tensors go into groups of their own, and so do DTensors of each mesh: the
-    fused kernels take no mixture.
-    """
-    listed = list(parameters)
-    groups: dict[Any, list[nn.Parameter]] = {}
-    for p in listed:
-        groups.setdefault(p.device_mesh if isinstance(p, DTensor) else None, []).append(p)
-    given = [{"params": group} for group in groups.values()]
-    kind: Any = torch.optim.SGD if job.optimizer == "sgd" else torch.optim.AdamW
-    options: dict[str, Any] = {"lr": job.learning_rate, "fused": listed[0].is_cuda or None}
-    if job.strategy.sharding == "zero1" and job.strategy.data_parallel > 1:
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-
-        return ZeroRedundancyOptimizer(listed, optimizer_class=kind, **options)
-    return kind(given, **options)

@@ -363,7 +363,7 @@ def materialize(module: nn.Module, prefix: str, *, device: Any, seed: int) -> No
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             full = prefix + name
-            if full.endswith("bias"):
+            if full.endswith(("bias", "lora_b")):
                 parameter.zero_()
             elif "norm" in full.split(".")[-2] or "after_" in full:
                 parameter.fill_(1.0)

@@ -59,7 +59,8 @@ def split_experts(moe: MoeMlp, mesh: Any) -> None:
         part = weight.detach().chunk(ep.size())[ep.get_local_rank()]
         if name in widths:
             part = part.chunk(etp.size(), widths[name])[etp.get_local_rank()]
-        setattr(moe.experts, name, nn.Parameter(part.clone()))
+        own = nn.Parameter(part.clone(), requires_grad=weight.requires_grad)
+        setattr(moe.experts, name, own)
     if ep.size() * etp.size() > 1:
         moe.exchange = RowExchange(ep.get_group(), etp.get_group(), balanced=moe.balanced)
 

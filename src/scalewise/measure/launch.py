@@ -73,6 +73,11 @@ def choose_device(asked: str | None) -> tuple[Device, int]:
     if asked == "cuda" and not gpus:
         raise InputError("there is no GPU that PyTorch can use here", hint="leave --device out")
     if gpus and asked != "cpu":
+        if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
+            raise InputError(
+                "this PyTorch was built without NCCL, which GPUs need for collectives",
+                hint="use PyTorch on Linux, or --device cpu",
+            )
         return "cuda", gpus
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         raise InputError(

@@ -167,12 +167,17 @@ def _busy_gpus() -> list[str]:
 
         nvml: Any = import_module("pynvml")
         nvml.nvmlInit()
-        for index in range(nvml.nvmlDeviceGetCount()):
+        count = nvml.nvmlDeviceGetCount()
+    except Exception:
+        # No driver.
+        return said
+    for index in range(count):
+        try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             share = nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100.0
-            if share > BUSY_FRACTION:
-                said.append(f"GPU {index} was not idle: {share:.0%} busy before the start")
-    except Exception:
-        # No driver, or a device that does not report its load.
-        return said
+        except Exception:
+            # A device in MIG mode does not report its load, but the next one may.
+            continue
+        if share > BUSY_FRACTION:
+            said.append(f"GPU {index} was not idle: {share:.0%} busy before the start")
     return said

@@ -23,17 +23,20 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
 from scalewise.measure.check import stage_bounds
-from scalewise.measure.data_parallel import Sharder, optimizer_of, reducing
+from scalewise.measure.adapters import add_adapters, freeze
+from scalewise.measure.data_parallel import Sharder, reducing
 from scalewise.measure.decoder import Decoder, MoeMlp, loss_of, materialize
 from scalewise.measure.expert_parallel import (
     expert_mesh_of,
     scale_expert_grads,
     split_experts,
 )
+from scalewise.measure.optimizers import optimizer_of
 from scalewise.measure.pipeline import Pipeline, plain_loss, stages_of
 from scalewise.measure.recompute import with_recompute
 from scalewise.measure.tensor_parallel import split_block, split_edges
 from scalewise.records.job import TrainJob
+from scalewise.tuning import parse_tuning
 
 
 @dataclass(kw_only=True)
@@ -54,10 +57,14 @@ class Trainer:
     autocast: bool
     """Whether bf16 comes from autocast, because no wrapper keeps master weights."""
 
-    def own_parameters(self) -> int:
-        """Weights that this rank keeps between steps."""
+    def own_parameters(self, *, trained: bool = False) -> int:
+        """Weights that this rank keeps between steps: all, or those that it updates."""
         weights = [p for module in self.modules for p in module.parameters()]
-        return sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in weights)
+        return sum(
+            (p.to_local() if isinstance(p, DTensor) else p).numel()
+            for p in weights
+            if p.requires_grad or not trained
+        )
 
     def step(self, inputs: Tensor, targets: Tensor) -> Tensor | None:
         """Take one optimizer step.
@@ -156,11 +163,10 @@ def build(job: TrainJob, device: torch.device) -> Trainer:
     }  # fmt: skip
     data_rank = mesh.get_local_rank("dp_replicate") * s.dp_shard + mesh.get_local_rank("dp_shard")
     modules = list(stages.values())
-    parameters = [p for module in modules for p in module.parameters()]
     return Trainer(
         job=job,
         modules=modules,
-        optimizer=optimizer_of(job, parameters),
+        optimizer=optimizer_of(job, modules),
         pipeline=Pipeline(job, stages, mesh["pp"], device) if s.pp > 1 else None,
         mesh=mesh,
         expert_mesh=expert_mesh,
@@ -197,6 +203,11 @@ def build_stage(
     s = job.strategy
     with torch.device("meta"):
         decoder = Decoder(job.model, seq_len=job.seq_len, layers=layers, first=first, last=last)
+        tuning = parse_tuning(job.tuning)
+        if tuning.frozen:
+            freeze(decoder, dtype=torch.bfloat16 if job.precision == "bf16" else torch.float32)
+            for block in decoder.layers.values():
+                add_adapters(block, tuning)
     for index, block in list(decoder.layers.items()):
         materialize(block, f"layers.{index}.", device=device, seed=job.seed)
         if isinstance(block.mlp, MoeMlp):

@@ -31,29 +31,48 @@ class Counter(NamedTuple):
     """Energy since some moment in the past, joules."""
 
 
-def device_counter(index: int, *, uuid: str | None = None) -> Counter | None:
-    """The energy counter of a GPU.
+def device_counter(*, uuid: str | None = None, index: int | None = None) -> Counter | None:
+    """The energy counter of a GPU; never that of another one.
 
     Args:
-        index: Of the device among those that are visible.
-        uuid: Its UUID, because NVML also counts devices that are hidden from CUDA.
+        uuid: UUID of an NVIDIA GPU, for NVML: its indexes count devices that CUDA hides, and in
+            another order.
+        index: Place of an AMD GPU among all that amdsmi knows.
     """
-    return _nvml(index, uuid) or _amdsmi(index)
+    counter = None if uuid is None else _nvml(uuid)
+    return counter if counter is not None or index is None else _amdsmi(index)
 
 
-def _nvml(index: int, uuid: str | None) -> Counter | None:
+def nvml_handle(uuid: str) -> tuple[Any, Any]:
+    """Return the module of NVML and its handle of a GPU.
+
+    Raises:
+        Exception: If there is no library, no driver or no such device, in NVML's words.
+    """
+    nvml: Any = import_module("pynvml")
+    nvml.nvmlInit()
+    return nvml, nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
+
+
+def _nvml(uuid: str) -> Counter | None:
     try:
-        nvml: Any = import_module("pynvml")
-        nvml.nvmlInit()
-        if uuid is not None:
-            handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}".encode())
-        else:
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        nvml, handle = nvml_handle(uuid)
         nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
     except Exception:
-        # No library, no driver, no such device, or a device without the counter.
+        # No library, no driver, no such device, no permission, or a device without the counter.
+        return None
+    if _is_divided(nvml, handle):
         return None
     return Counter("nvml", lambda: float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) * MILLI)
+
+
+def _is_divided(nvml: Any, handle: Any) -> bool:
+    """Whether a GPU is in MIG mode: its counter then counts the instances of others as well."""
+    try:
+        return bool(nvml.nvmlDeviceGetMigMode(handle)[0])
+    except Exception:
+        # Most GPUs have no such mode.
+        return False
 
 
 def _amdsmi(index: int) -> Counter | None:

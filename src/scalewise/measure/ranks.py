@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, NoReturn
 
@@ -37,7 +38,7 @@ class RankContext(NamedTuple):
 
 @contextmanager
 def joined(spec: LaunchSpec) -> Iterator[RankContext]:
-    """Join the process group of a launch; leave it at the end, also after an error.
+    """Join the process group of a launch; leave it at the end, but not after an error.
 
     Args:
         spec: Says on which device, and with how many threads.
@@ -46,24 +47,32 @@ def joined(spec: LaunchSpec) -> Iterator[RankContext]:
     backend = "nccl" if device.type == "cuda" else "gloo"
     if spec.threads is not None:
         torch.set_num_threads(spec.threads)
+    # Containers of NVIDIA allow TF32 by TORCH_ALLOW_TF32_CUBLAS_OVERRIDE; records say fp32.
+    torch.set_float32_matmul_precision("highest")
     dist.init_process_group(backend, device_id=device if device.type == "cuda" else None)
-    try:
-        nodes, warnings = _machines()
-        yield RankContext(device, environment_of(spec, device, backend, nodes), warnings)
-    finally:
-        dist.destroy_process_group()
+    nodes, warnings = _machines()
+    yield RankContext(device, environment_of(spec, device, backend, nodes), warnings)
+    # Not after an error: NCCL would wait for ranks that wait for this one, until the time limit.
+    dist.destroy_process_group()
 
 
-def end() -> NoReturn:
-    """End a rank whose records are on the disk, at once and with code 0.
+def run_rank(main: Callable[[], object]) -> NoReturn:
+    """Run a rank, and end its process at once: with code 0, or 1 after an error.
 
     The interpreter's own end would also take down native threads of PyTorch and Gloo, which on a
     busy machine now and then abort ("terminate called without an active exception") after all the
-    work is done; the launcher would then report a finished measurement as failed.
+    work is done; the launcher would then report a finished measurement as failed. After an error
+    it would wait for collectives that the other ranks never join.
     """
+    code = 0
+    try:
+        main()
+    except Exception:
+        traceback.print_exc()
+        code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 def device_of(spec: LaunchSpec) -> torch.device:

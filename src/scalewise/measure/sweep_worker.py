@@ -17,7 +17,7 @@ from torch.distributed.elastic.multiprocessing.errors import record as reported
 from scalewise.measure.collective_plan import CollectivePlan
 from scalewise.measure.host_plan import HostPlan
 from scalewise.measure.kernel_plan import KernelPlan
-from scalewise.measure.ranks import end, joined
+from scalewise.measure.ranks import joined, run_rank
 from scalewise.measure.sweeps import SweepSpec
 from scalewise.records.files import Record, append, now
 
@@ -58,5 +58,4 @@ def _carry_out(spec: SweepSpec, device: torch.device) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
-    end()
+    run_rank(main)

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from scalewise.measure.data import Source, Synthetic, TextFile, batch, sequences_of
 from scalewise.measure.expert_parallel import imbalance_of
+from scalewise.measure.optimizers import state_bytes
 from scalewise.measure.parallel import Trainer, build
 from scalewise.measure.power import Counter, device_counter, host_counter
 from scalewise.records.job import TrainJob
@@ -42,6 +43,10 @@ class TrainResult(msgspec.Struct, frozen=True, kw_only=True):
     """Building and spreading the model, on the slowest rank, seconds."""
     parameters_per_rank: int
     """Weights of the worst rank between steps, after sharding and splitting."""
+    trained_parameters_per_rank: int | None = None
+    """Of them those that it updates."""
+    optimizer_bytes_per_rank: int | None = None
+    """State of the optimizer on the worst rank, without step counters, bytes."""
     peak_memory_bytes: float | None
     """Of the worst rank, bytes; see `memory_basis`."""
     memory_basis: str
@@ -72,7 +77,7 @@ def train(job: TrainJob, device: torch.device, *, folder: Path | None = None) ->
     Returns:
         The same on every rank.
     """
-    memory = _Memory(device)
+    memory = Memory(device)
     start = time.perf_counter()
     trainer = build(job, device)
     build_seconds = time.perf_counter() - start
@@ -94,6 +99,14 @@ def train(job: TrainJob, device: torch.device, *, folder: Path | None = None) ->
     energy, source = _energy(counter, joules, device)
     peak = _all_max([memory.peak()], device)[0]
     imbalance = imbalance_of(trainer.modules, device)
+    sizes = _all_max(
+        [
+            trainer.own_parameters(),
+            trainer.own_parameters(trained=True),
+            state_bytes(trainer.optimizer),
+        ],
+        device,
+    )
     traces: list[str] = []
     if job.trace_steps and folder is not None:
         traces = _traced(job, trainer, batches, device, folder)
@@ -101,7 +114,9 @@ def train(job: TrainJob, device: torch.device, *, folder: Path | None = None) ->
         step_seconds=seconds,
         losses=_mean_losses(losses, device),
         build_seconds=_all_max([build_seconds], device)[0],
-        parameters_per_rank=int(_all_max([trainer.own_parameters()], device)[0]),
+        parameters_per_rank=int(sizes[0]),
+        trained_parameters_per_rank=int(sizes[1]),
+        optimizer_bytes_per_rank=int(sizes[2]),
         peak_memory_bytes=peak or None,
         memory_basis=memory.basis,
         energy_joules=energy,
@@ -199,9 +214,19 @@ def _mean_losses(losses: list[Tensor | None], device: torch.device) -> list[floa
 def _counter(device: torch.device) -> Counter | None:
     """This rank's energy counter; on CPUs one rank per machine speaks for all."""
     if device.type == "cuda":
-        uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-        return device_counter(device.index or 0, uuid=None if uuid is None else str(uuid))
+        return gpu_counter(device)
     return host_counter() if os.environ.get("LOCAL_RANK", "0") == "0" else None
+
+
+def gpu_counter(device: torch.device) -> Counter | None:
+    """The energy counter of a visible GPU."""
+    if torch.version.hip is None:
+        return device_counter(uuid=str(torch.cuda.get_device_properties(device).uuid))
+    try:
+        # HIP_VISIBLE_DEVICES hides and reorders devices; PyTorch alone maps them.
+        return device_counter(index=torch.cuda._get_amdsmi_device_index(device))
+    except Exception:
+        return None
 
 
 def _energy(
@@ -220,7 +245,7 @@ def _energy(
     return float(total[0]), counter.source if counter is not None else None
 
 
-class _Memory:
+class Memory:
     """Peak memory from now on."""
 
     def __init__(self, device: torch.device) -> None:

@@ -12,11 +12,12 @@ import sys
 from pathlib import Path
 
 import msgspec
+import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record as reported
 
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
-from scalewise.measure.ranks import RankContext, end, joined
+from scalewise.measure.ranks import RankContext, joined, run_rank
 from scalewise.measure.traced import step_times
 from scalewise.measure.train import TrainResult, train
 from scalewise.records.environment import Environment
@@ -77,9 +78,12 @@ def job_warnings(job: TrainJob, where: Environment) -> list[str]:
         )
     if where.device == "cpu" and job.precision == "bf16":
         said.append("CPUs without units for bf16 compute it more slowly than fp32")
+    if where.device == "cuda" and job.precision == "bf16":
+        # Without a device, PyTorch answers for the current one.
+        if not torch.cuda.is_bf16_supported(including_emulation=False):
+            said.append(f"{where.device_name} emulates bf16, which is slower than fp32")
     return said
 
 
 if __name__ == "__main__":
-    main()
-    end()
+    run_rank(main)

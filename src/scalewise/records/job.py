@@ -13,19 +13,23 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from scalewise.catalog import knows
 from scalewise.errors import InputError, did_you_mean
 from scalewise.model import Model
 from scalewise.strategy import Strategy, parse_strategy
+from scalewise.tuning import parse_tuning
 from scalewise.workload import Workload
 
 Precision = Literal["fp32", "bf16"]
 Device = Literal["cuda", "cpu"]
 """As PyTorch says it: ROCm devices are "cuda" too."""
 
-Optimizer = Literal["adamw", "sgd"]
+Optimizer = Literal["adamw", "sgd", "momentum", "adafactor", "muon"]
+"""Those of the catalog that PyTorch has."""
 Routing = Literal["balanced", "topk"]
 
 PRECISIONS: tuple[str, ...] = get_args(Precision)
+OPTIMIZERS: tuple[str, ...] = get_args(Optimizer)
 ROUTINGS: tuple[str, ...] = get_args(Routing)
 
 
@@ -52,6 +56,8 @@ class TrainJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whether blocks go through torch.compile."""
     optimizer: Optimizer = "adamw"
     """AdamW as in practice; plain SGD shows a wrong scale of gradients, which AdamW hides."""
+    tuning: str = "full"
+    """What is trained: "full", or adapters of a frozen model such as "lora16"."""
     learning_rate: float = 3e-4
     """Of every step."""
     seed: int = 0
@@ -63,6 +69,7 @@ class TrainJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     "topk" asks the router. Dense models have no use for it."""
 
     def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "tuning", str(parse_tuning(self.tuning)))
         for field in ("seq_len", "global_batch", "steps"):
             if getattr(self, field) < 1:
                 raise InputError(
@@ -95,6 +102,20 @@ class TrainJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             Workload(seq_len=self.seq_len, global_batch=self.global_batch)
         )
 
+    def workload(self, precision: Any = None) -> Workload:
+        """Return the workload whose estimate describes this job.
+
+        Args:
+            precision: Precision to ask for; None for that of the job.
+
+        Raises:
+            InputError: If adapters are estimated in 16 bits alone.
+        """
+        return Workload(
+            seq_len=self.seq_len, global_batch=self.global_batch, optimizer=self.optimizer,
+            precision=precision or self.precision, tuning=self.tuning,
+        )  # fmt: skip
+
     @property
     def tokens_per_step(self) -> int:
         """Tokens that one optimizer step consumes."""
@@ -111,6 +132,9 @@ def inputs_of(job: TrainJob) -> dict[str, Any]:
     """A job as a record keeps it: plain types, and the strategy in its one spelling."""
     plain: dict[str, Any] = msgspec.to_builtins(job)
     plain["strategy"] = str(job.strategy)
+    if job.tuning == "full":
+        # As in records from before it could be another.
+        del plain["tuning"]
     return plain
 
 
@@ -138,6 +162,24 @@ def check_routing(word: str) -> Routing:
             found: Routing = known
             return found
     raise InputError(f"unknown routing {word[:40]}", hint=did_you_mean(word.lower(), ROUTINGS))
+
+
+def check_optimizer(word: str) -> Optimizer:
+    """Read the name of an optimizer that can be measured.
+
+    Raises:
+        InputError: If it is another.
+    """
+    for known in get_args(Optimizer):
+        if word.lower() == known:
+            found: Optimizer = known
+            return found
+    if knows("optimizers", word):
+        raise InputError(
+            f"optimizer {word[:40]} cannot be measured: PyTorch has none of that kind",
+            hint="use " + ", ".join(OPTIMIZERS),
+        )
+    raise InputError(f"unknown optimizer {word[:40]}", hint=did_you_mean(word.lower(), OPTIMIZERS))
 
 
 def check_precision(word: str) -> Precision:

@@ -23,6 +23,7 @@ from scalewise.recompute import recomputed_blocks
 from scalewise.records.files import Record
 from scalewise.records.job import TrainJob, job_of
 from scalewise.strategy import Recompute
+from scalewise.tuning import parse_tuning, training_flops
 
 CONVENTION: Convention = "causal"
 """How FLOPs are counted: what the causal mask leaves (`Model.training_flops`)."""
@@ -70,6 +71,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Sequences per step."""
     precision: str
     """Of the matrix products."""
+    optimizer: str
+    """Its name in the catalog."""
+    tuning: str
+    """What was trained: "full", or adapters."""
     compiled: bool
     """Whether blocks went through torch.compile."""
     device: str
@@ -124,6 +129,14 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     records: list[str]
     """Their ids."""
 
+    @property
+    def label(self) -> str:
+        """The strategy, and what differs from AdamW on all parameters."""
+        words = [self.strategy]
+        words += [self.tuning] * (self.tuning != "full")
+        words += [self.optimizer] * (self.optimizer != "adamw")
+        return " ".join(words)
+
 
 def by_job(records: Iterable[Record]) -> list[list[Record]]:
     """Group records of training into launches of the same job on the same machine."""
@@ -150,7 +163,7 @@ def summarize(records: Sequence[Record]) -> Summary:
     kept = [list(r.results["step_seconds"])[job.warmup :] for r in records]
     spread = Spread.of([seconds for launch in kept for seconds in launch])
     per_device = job.tokens_per_step / spread.median / job.ranks
-    flops = job.model.training_flops(job.seq_len, CONVENTION)
+    flops = training_flops(job.model, parse_tuning(job.tuning), job.seq_len, CONVENTION)
     peak = peak_of(where.accelerator, job.precision)
     again = recomputed_flops(job.model, job.seq_len, job.strategy.recompute)
     watts, joules = _power(records, job)
@@ -161,6 +174,8 @@ def summarize(records: Sequence[Record]) -> Summary:
         seq_len=job.seq_len,
         global_batch=job.global_batch,
         precision=job.precision,
+        optimizer=job.optimizer,
+        tuning=job.tuning,
         compiled=job.compile,
         device=where.device_name,
         accelerator=where.accelerator,

@@ -68,7 +68,7 @@ def _sentence(s: Summary, *, among: int) -> str:
     first = f"Fastest of {among}: " if among > 1 else ""
     mfu = "" if s.mfu is None else f", MFU {format_percent(s.mfu)}"
     return (
-        f"{first}{s.model} | {s.ranks}x {s.accelerator or s.device} | {s.strategy}: "
+        f"{first}{s.model} | {s.ranks}x {s.accelerator or s.device} | {s.label}: "
         f"{grouped(s.tokens_per_second_per_device)} tok/s per device, "
         f"{format_seconds(s.step_seconds.median)} per step{mfu}"
     )
@@ -132,6 +132,8 @@ COLUMNS = (
     Column("seq", _each(lambda s: f"{s.seq_len:,}"), varies=True),
     Column("batch", _each(lambda s: f"{s.global_batch:,}")),
     Column("precision", _each(lambda s: s.precision), varies=True),
+    Column("optimizer", _each(lambda s: s.optimizer), varies=True),
+    Column("tuning", _each(lambda s: s.tuning), varies=True),
     Column("compiled", _each(lambda s: "yes" if s.compiled else "no"), varies=True),
     Column("routing", _each(lambda s: s.routing), varies=True),
     Column("step ms", _numbers(lambda s: 1e3 * s.step_seconds.median)),

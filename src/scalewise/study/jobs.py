@@ -25,7 +25,8 @@ from scalewise.measure.check import check_job
 from scalewise.measure.collective_plan import CollectivePlan
 from scalewise.measure.launch import RANK_BYTES
 from scalewise.model import load_model
-from scalewise.records.job import Device, TrainJob, check_precision, inputs_of
+from scalewise.optimizer import load_optimizer
+from scalewise.records.job import Device, TrainJob, check_optimizer, check_precision, inputs_of
 from scalewise.records.links import ShapedLinks
 from scalewise.study.files import Experiment, Study, Variant
 from scalewise.study.measures import Value
@@ -36,6 +37,7 @@ from scalewise.study.plan import (
     sizes_of,
     templates_of,
 )
+from scalewise.tuning import parse_tuning, trained_parameters
 from scalewise.units import format_bytes, parse
 
 RANKS_PER_CORE = 2
@@ -44,8 +46,14 @@ RANKS_PER_CORE = 2
 TRACED_STEPS = 3
 """Profiled steps of a point whose experiment asks for communication."""
 
-STATE_BYTES = 16.0
-"""Bytes per parameter of fp32 weights, gradients and both moments of AdamW (4 x 4)."""
+FP32_BYTES = 4.0
+"""Bytes of a weight, and of its gradient."""
+
+STEP_WORDS = ("optimizer", "tuning")
+"""Words of a workload that change a measured step."""
+
+RUN_WORDS = ("tokens", "goodput", "critical_batch")
+"""Words of a workload that change the run around its steps."""
 
 TRACED = ("comm_fraction", "exposed_fraction", "hidden_share")
 """Metrics that only a trace has."""
@@ -207,6 +215,9 @@ def _job(
     batch = experiment.batch
     if experiment.batch_tokens is not None:
         batch = experiment.batch_tokens / seq_len
+    for word in experiment.workload:
+        if word not in STEP_WORDS + RUN_WORDS:
+            raise InputError(f"workload.{word} cannot be measured")
     rule = Rule(kind=experiment.scaling, batch=batch, seq_len=seq_len)
     global_batch = rule.global_batch(size)
     return TrainJob(
@@ -214,6 +225,8 @@ def _job(
         global_batch=global_batch, precision=check_precision(used), steps=experiment.steps,
         warmup=max(1, experiment.steps // 4) if experiment.steps > 1 else 0,
         trace_steps=TRACED_STEPS if traced else 0,
+        optimizer=check_optimizer(str(experiment.workload.get("optimizer", "adamw"))),
+        tuning=str(experiment.workload.get("tuning", "full")),
     )  # fmt: skip
 
 
@@ -315,7 +328,8 @@ def _check_memory(job: TrainJob, machine: Machine) -> None:
 def state_bytes(job: TrainJob) -> float:
     """Return weights, gradients and optimizer state of all ranks together, bytes.
 
-    16 bytes x parameters x copies; only data parallelism copies. Activations are not counted.
+    (4 x parameters + (4 + moments) x trained parameters) x copies, in bytes: 16 per parameter with
+    AdamW. Only data parallelism copies. Activations are not counted.
 
         >>> from scalewise.model import load_model
         >>> from scalewise.strategy import parse_strategy
@@ -329,7 +343,9 @@ def state_bytes(job: TrainJob) -> float:
     """
     s = job.strategy
     copies = s.dp_replicate * (1 if s.sharding == "zero3" else s.dp_shard)
-    return STATE_BYTES * float(job.model.parameters) * copies
+    trained = trained_parameters(job.model, parse_tuning(job.tuning))
+    updated = FP32_BYTES + load_optimizer(job.optimizer).moment_bytes
+    return copies * (FP32_BYTES * job.model.parameters + updated * trained)
 
 
 def distinct(points: Iterable[MeasuredPoint]) -> list[MeasuredPoint]:

@@ -35,7 +35,6 @@ from scalewise.study.files import Study
 from scalewise.study.jobs import Machine, MeasuredPoint, distinct, points_to_measure
 from scalewise.study.order import Clock, Launch, launches_of, next_launch
 from scalewise.study.plan import THIS_MACHINE
-from scalewise.workload import Workload
 
 LOCK = "launches.lock"
 """Name of the lock, beside the records: one run measures into a folder at a time."""
@@ -202,8 +201,8 @@ def predicted_step(job: TrainJob, links: ShapedLinks | None = None) -> float | N
         if links is not None:
             cluster = links.of(cluster)
         stack = choose_stack(THIS_MACHINE if knows("stacks", THIS_MACHINE) else None, cluster).stack
-        work = Workload(seq_len=job.seq_len, global_batch=job.global_batch, precision=job.precision)
-        return float(estimate(job.model, cluster, work, job.strategy, stack=stack).step_seconds)
+        e = estimate(job.model, cluster, job.workload(), job.strategy, stack=stack)
+        return float(e.step_seconds)
     except InputError:
         return None
 
