@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import InputError
+from scalewise.program.capture.habits import habits
 from scalewise.program.capture.pretend import pretended
 from scalewise.program.capture.spec import CaptureSpec
 from scalewise.program.capture.steps import Captured, Steps
@@ -55,6 +56,7 @@ def run_script(
                 world=spec.world, rank=spec.rank, per_node=spec.per_node,
                 memory_bytes=spec.memory_bytes,
             ),
+            habits(spec.rank % spec.per_node),
             prepared(tracer),
             steps.counted(),
         ):  # fmt: skip
