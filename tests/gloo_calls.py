@@ -9,11 +9,15 @@ with bytes, and what was issued, in the order of issue, with elements.
 import gzip
 import json
 import math
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+import os
+import subprocess
+import sys
+from pathlib import Path
 
-from scalewise.program.capture.spec import CaptureSpec
-from scalewise.program.run import _stage_ranks
+from waiting import PATIENCE
+
+SOURCE = Path(__file__).parents[1] / "src"
+RANK = Path(__file__).with_name("gloo_rank.py")
 
 BYTES = {"float": 4, "c10::BFloat16": 2, "double": 8, "long int": 8, "int": 4, "unsigned char": 1}
 WIDTHS = {"float32": 4, "bfloat16": 2, "float64": 8, "int64": 8, "int32": 4, "uint8": 1}
@@ -98,24 +102,38 @@ def difference(capture, path):
     return None
 
 
-def captures_of(jobs):
-    """Captures of jobs of the decoder, one per stage each, all in one process."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(_captures, jobs))
+def run_on_gloo(program, folder, *, ranks, adapter="script", python=sys.executable, path=()):
+    """Run a program for real; trace `rank0.json.gz` and others in the folder.
 
-
-def _captures(job):
-    spec = {"adapter": "decoder", "world": job.ranks, "job": job}
-    first = _capture(CaptureSpec(**spec))
-    return [
-        first if rank == 0 else _capture(CaptureSpec(**spec, rank=rank))
-        for rank in _stage_ranks(first)
-    ]
-
-
-def _capture(spec):
-    from scalewise.program.capture.child import answer
-
-    found = answer(spec)
-    assert found.capture is not None, found.error or found.refused
-    return found.capture
+    Args:
+        program: Script, or -m and module, and arguments.
+        folder: Where it runs.
+        ranks: Their number.
+        adapter: Whose stand-ins it gets.
+        python: Interpreter.
+        path: More folders of modules.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [python, str(RANK), adapter, str(folder), *program]
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join((str(SOURCE), *path)), "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+        "TORCHDYNAMO_DISABLE": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    logs = [folder / f"rank{rank}.txt" for rank in range(ranks)]
+    processes = []
+    try:
+        for rank, log in enumerate(logs):
+            place = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            with log.open("wb") as out:
+                processes.append(
+                    subprocess.Popen(
+                        command, cwd=folder, env=environment | place, stdout=out, stderr=out
+                    )
+                )
+        for process, log in zip(processes, logs, strict=True):
+            assert process.wait(PATIENCE) == 0, log.read_text()[-3000:]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()

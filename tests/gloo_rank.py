@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from scalewise.program.capture import torchtitan, transformers
+from scalewise.program.capture.habits import habits
 from scalewise.program.capture.patches import replaced, replaced_everywhere
 from scalewise.program.capture.pretend import _fake_accelerator, _on_cpu
 from scalewise.program.capture.steps import Captured, Steps
@@ -103,6 +104,7 @@ def main():
             stack.enter_context(gloo_groups(folder, rank, world))
             stack.enter_context(summed_gradients())
             stack.enter_context(_fake_accelerator(world, 80e9))
+            stack.enter_context(habits(rank))
             stack.enter_context(ADAPTERS[adapter](recorder))
             stack.enter_context(steps.counted())
             as_module = arguments[0] == "-m"
