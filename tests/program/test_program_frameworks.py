@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from framework_workers import PACKAGES
+from gloo_calls import difference, run_on_gloo
+from scalewise.program.events import read_captures
 from waiting import NEEDS
 
 pytestmark = pytest.mark.skipif(not PACKAGES, reason=f"{NEEDS} FRAMEWORK_PACKAGES")
@@ -21,12 +23,12 @@ DEBUG = ("-m", "torchtitan.train", "--module", "llama3", "--config", "llama3_deb
 PARTIAL = ("--parallelism.spmd_backend", "partial_dtensor")
 
 
-def capture(folder, *words):
-    """A capture of torchtitan on 64 ranks, and what was said; in the environment of frameworks."""
+def capture(folder, *words, gpus=64):
+    """A capture of torchtitan, and what was said; in the environment of frameworks."""
     environment = os.environ | {"PYTHONPATH": f"{SOURCE}:{PACKAGES}/torchtitan-0.3"}
     command = [
         f"{PACKAGES}/bin/python", "-c", "from scalewise.cli.main import cli; cli()", "program",
-        "--gpus", "64", "--on", "dgx-h100", "-o", "capture.json", "--", *DEBUG, *words,
+        "--gpus", str(gpus), "--on", "dgx-h100", "-o", "capture.json", "--", *DEBUG, *words,
     ]  # fmt: skip
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -64,3 +66,29 @@ def test_what_torchtitan_cannot_show_is_refused_by_name(words, message, tmp_path
     found, said = capture(tmp_path, *words)
     assert found is None
     assert message in said
+
+
+SMALL = ("--training.local_batch_size", "2", "--training.seq_len", "64")
+FULL = ("--parallelism.spmd_backend", "full_dtensor")
+TENSOR = ("--parallelism.tensor_parallel_degree", "2")
+HYBRID = ("--parallelism.data_parallel_replicate_degree", "2",
+          "--parallelism.data_parallel_shard_degree", "2")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words", "calls"),
+    [
+        (2, PARTIAL, 31), (2, FULL, 32), (2, (*PARTIAL, *TENSOR), 102),
+        (4, PARTIAL, 31), (4, (*PARTIAL, *HYBRID), 40), (4, (*PARTIAL, *TENSOR), 133),
+    ],
+    ids=["fsdp", "full_dtensor", "tp", "fsdp on 4", "hsdp on 4", "fsdp x tp on 4"],
+)  # fmt: skip
+def test_a_capture_of_torchtitan_has_the_collectives_of_a_real_run(ranks, words, calls, tmp_path):
+    run_on_gloo(
+        (*DEBUG, *SMALL, *words), tmp_path, ranks=ranks, adapter="torchtitan",
+        python=f"{PACKAGES}/bin/python", path=(f"{PACKAGES}/torchtitan-0.3",),
+    )  # fmt: skip
+    capture(tmp_path, *SMALL, *words, gpus=ranks)
+    (found,) = read_captures(tmp_path / "capture.json")
+    assert len(found.collectives()) == calls
+    assert difference(found, tmp_path / "rank0.json.gz") is None

@@ -1,90 +1,70 @@
-"""Captured collectives against those of real Gloo runs: the same count, bytes and order.
+"""Captured collectives against those of real Gloo runs: the same count, bytes and order."""
 
-Gloo starts collectives of different groups as their threads get time, so order is compared where
-there is one group.
-
-The profiler of PyTorch knows nothing of a capture: it lists what Gloo did, rank by rank.
-"""
-
-import gzip
-import json
-import math
+from pathlib import Path
 
 import pytest
 
-from measure_jobs import job, run_together
+from capturing import captures_of
+from context_ranks import traced
+from gloo_calls import difference, run_on_gloo
+from measure_jobs import MOE, job, run_together
 from scalewise.program.capture.spec import CaptureSpec
+from scalewise.program.recognize import recognize
 from scalewise.program.run import capture_program
 
-BYTES = {"float": 4, "c10::BFloat16": 2, "double": 8, "long int": 8, "int": 4, "unsigned char": 1}
+SCRIPT = str(Path(__file__).parents[1] / "data" / "program" / "train.py")
 
-THREADS = 2
-"""Threads of a Gloo group: calls that both start at once may change places."""
+TRACED = {"optimizer": "adamw", "trace_steps": 1, "learning_rate": 1e-3}
 
 TWO = ["fsdp2-mb1", "fsdp2-mb2-noreshard", "ddp2-mb1", "ddp1-tp2-mb1", "ddp1-tp2-nosp-mb1",
-       "ddp1-pp2-mb1", "ddp1-pp2-v2-mb1", "fsdp2-mb1-acfull", "zero1x2-mb1"]  # fmt: skip
-FOUR = ["fsdp4-mb1", "hsdp2x2-mb1", "fsdp2-tp2-mb1", "fsdp2-pp2-mb1", "ddp4-mb1"]
+       "ddp1-pp2-mb1", "ddp1-pp2-v2-mb1", "fsdp2-mb1-acfull", "zero1x2-mb1",
+       "ddp1-pp2-zbh1-mb1", "ddp1-pp2-zbv-mb1"]  # fmt: skip
+FOUR = ["fsdp4-mb1", "hsdp2x2-mb1", "fsdp2-tp2-mb1", "fsdp2-pp2-mb1", "ddp4-mb1",
+        "ddp1-pp4-zbh1-mb1", "ddp2-pp2-zbv-mb1"]  # fmt: skip
+
+EXPERTS_TWO = ["fsdp2-ep2-mb2", "ddp1-tp2-ep2-mb8"]
+EXPERTS_FOUR = ["ddp4-ep2-mb2", "fsdp4-ep4-mb2", "hsdp2x2-ep2-mb2", "fsdp2-tp2-ep2-mb4",
+                "fsdp2-pp2-ep2-mb2"]  # fmt: skip
+
+CONTEXT = {2: ["fsdp1-cp2-mb4"], 4: ["fsdp1-cp4-mb4", "fsdp2-cp2ag-mb2"]}
+"""Where PyTorch's attention of GPUs is put in, see `context_ranks`."""
 
 
-def gloo_calls(path):
-    """What Gloo did in the last step of a profiler trace: (operation, bytes of the input)."""
-    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    events = [event for event in events if event.get("ph") == "X"]
-    step = max((e for e in events if e["name"].startswith("ProfilerStep#")), key=lambda e: e["ts"])
-    found = []
-    for event in sorted(events, key=lambda e: e["ts"]):
-        name = event["name"]
-        if not name.startswith("gloo:") or "barrier" in name:
-            continue
-        if step["ts"] <= event["ts"] < step["ts"] + step["dur"]:
-            given = zip(event["args"]["Input Dims"], event["args"]["Input type"], strict=True)
-            size = sum(math.prod(shape) * BYTES[kind] for shape, kind in given)
-            found.append((name.removeprefix("gloo:"), size))
-    return found
+def degrees(s):
+    return {"tp": s.tp, "cp": s.cp, "pp": s.pp, "ep": s.ep, "dp": s.data_parallel}
 
 
-def captured_calls(capture):
-    """The same of a capture; Gloo reduces and scatters by an all-reduce of the whole."""
-    found = []
-    for event in capture.collectives():
-        ranks = capture.groups[event.group].size
-        if event.name == "all_gather":
-            found.append(("all_gather", event.bytes / ranks))
-        else:
-            name = "all_reduce" if event.name == "reduce_scatter" else event.name
-            found.append((name, event.bytes))
-    return found
+def assert_equal(jobs, folder):
+    for place, captures in enumerate(captures_of(jobs)):
+        assert degrees(recognize(captures).strategy) == degrees(jobs[place].strategy)
+        for capture in captures:
+            trace = folder / "traces" / f"job{place}" / f"rank{capture.rank}.json.gz"
+            assert difference(capture, trace) is None
 
 
-def displaced(one, other):
-    """The largest distance between the places of a call in two orders of the same calls."""
-    places = [
-        {(call, order[:place].count(call)): place for place, call in enumerate(order)}
-        for order in (one, other)
-    ]
-    return max(abs(places[0][key] - places[1][key]) for key in places[0])
+@pytest.mark.parametrize(
+    ("dense", "experts"), [(TWO, EXPERTS_TWO), (FOUR, EXPERTS_FOUR)], ids=["two", "four"]
+)
+def test_a_capture_has_the_collectives_of_a_real_run(dense, experts, tmp_path):
+    jobs = [job(each, **TRACED) for each in dense]
+    jobs += [job(each, model=MOE, **TRACED) for each in experts]
+    run_together(jobs, tmp_path)
+    assert_equal(jobs, tmp_path)
 
 
-def test_displacement_is_that_of_the_call_that_moved_most():
-    assert displaced(["a", "b", "b"], ["a", "b", "b"]) == 0
-    assert displaced(["a", "b", "c", "d"], ["b", "a", "d", "c"]) == 1
-    assert displaced(["a", "b", "c", "d"], ["d", "a", "b", "c"]) == 3
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_context_parallel_attention_sends_what_a_real_run_sends(ranks, tmp_path):
+    jobs = [job(each, **TRACED) for each in CONTEXT[ranks]]
+    traced(ranks, jobs, tmp_path)
+    assert_equal(jobs, tmp_path)
 
 
-def both(spellings, folder):
-    jobs = [job(each, optimizer="adamw", trace_steps=1) for each in spellings]
-    run_together(jobs, folder)
-    for place, each in enumerate(jobs):
-        spec = CaptureSpec(adapter="decoder", world=each.ranks, job=each)
-        captures = capture_program(spec)
-        trace = folder / "traces" / f"job{place}" / f"rank{captures[0].rank}.json.gz"
-        yield captures[0], captured_calls(captures[0]), gloo_calls(trace)
-
-
-@pytest.mark.parametrize("spellings", [TWO, FOUR], ids=["two ranks", "four ranks"])
-def test_a_capture_has_the_collectives_of_a_real_run(spellings, tmp_path):
-    for capture, captured, real in both(spellings, tmp_path):
-        assert captured, capture.program
-        assert sorted(captured) == sorted(real), capture.program
-        if len(capture.groups) == 1:
-            assert displaced(captured, real) <= THREADS, capture.program
+@pytest.mark.parametrize(
+    "mode",
+    [pytest.param(mode, marks=pytest.mark.slow) for mode in ("fsdp", "ddp")] + ["tp"],
+)
+def test_a_script_sends_what_a_real_run_of_it_sends(mode, tmp_path):
+    program = (SCRIPT, "--mode", mode, "--steps", "3")
+    run_on_gloo(program, tmp_path, ranks=4)
+    (found,) = capture_program(CaptureSpec(adapter="script", world=4, arguments=program))
+    assert difference(found, tmp_path / "rank0.json.gz") is None

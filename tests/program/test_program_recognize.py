@@ -71,6 +71,23 @@ def test_tensor_parallelism_with_and_without_sequence_parallelism(names, expecte
     assert spelled(found) == expected
 
 
+@pytest.mark.parametrize(
+    ("names", "name", "expected"),
+    [
+        (("dp", "cp"), "all_to_all", "fsdp1-cp8-mb2"),
+        (("dp", "cp"), "all_gather", "fsdp1-cp8-mb2"),
+        (("dp", "ep"), "all_to_all", "fsdp8-ep8-mb2"),
+        (("dp", "cp"), None, "fsdp8-mb2"),
+    ],
+)
+def test_a_dimension_that_shares_the_group_of_shards_is_known_by_its_exchange(
+    names, name, expected
+):
+    exchange = [collective(9, name, "g", 64.0, functional=True, module="layers.0")] if name else []
+    found = capture([*fsdp().events, *exchange], meshes=[(names, (1, 8))])
+    assert spelled(found) == expected
+
+
 def passes(order):
     """Events of a pipeline rank: its passes in order, then a send."""
     events = [kernel(i, flops=1e3, label=f"PP:{each}") for i, each in enumerate(order, 1)]

@@ -22,6 +22,7 @@ from scalewise.errors import InputError
 from scalewise.model import Model, load_model
 from scalewise.program.account import Traffic, collectives_of, flops_by_phase
 from scalewise.program.complete import missing
+from scalewise.program.flops import FlopsPart, explained, flops_by_part
 from scalewise.program.recognize import Recognized, recognize
 from scalewise.program.replay import Replay, replay
 from scalewise.program.run import CaptureError
@@ -89,6 +90,14 @@ class Comparison:
             ),
         )  # fmt: skip
 
+    @cached_property
+    def flops(self) -> tuple[FlopsPart, ...]:
+        """FLOPs of a rank by part of the model."""
+        r = self.recognized
+        return flops_by_part(
+            self.captures, self.asked.model, seq_len=r.seq_len, tokens=_tokens(r), tp=r.strategy.tp
+        )
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know of the comparison, one sentence each."""
@@ -97,7 +106,7 @@ class Comparison:
         if abs(flops.program / flops.model - 1.0) > FLOPS_AGREE:
             found.append(
                 f"the program computes {flops.program / flops.model:.3f} times the FLOPs of the "
-                "model: look for masks, heads or layers that the model does not have"
+                f"model: {explained(self.flops)}"
             )
         found.append(
             "kernels are those of eager PyTorch on CPU tensors: what a compiler or a GPU library "
@@ -221,7 +230,13 @@ def _flops(found: Comparison) -> Line:
     """FLOPs of one rank, recompute left out; with a pipeline, of one rank of every stage."""
     phases = flops_by_phase(found.captures)
     program = phases.get("forward", 0.0) + phases.get("backward", 0.0)
-    s, r = found.recognized.strategy, found.recognized
-    tokens = r.seq_len * r.global_batch / (s.data_parallel * s.cp * s.tp)
-    model = found.asked.model.training_flops(r.seq_len) * tokens
+    r = found.recognized
+    model = found.asked.model.training_flops(r.seq_len) * _tokens(r)
     return Line(name="FLOPs of a rank", unit="FLOP", program=program, model=model)
+
+
+def _tokens(recognized: Recognized) -> float:
+    """Return the tokens of a rank, divided by the ranks that share their work."""
+    s = recognized.strategy
+    batch = recognized.seq_len * recognized.global_batch
+    return batch / (s.data_parallel * s.cp * s.tp)

@@ -59,7 +59,8 @@ def recognize(captures: Sequence[Capture]) -> Recognized:
     first = captures[0]
     roles = {name: role for capture in captures for name, role in roles_of(capture).items()}
     sizes = {role: _size(first, roles, role) for role in set(roles.values())}
-    tp, cp = sizes.get("tensor", 1), sizes.get("context", 1)
+    tp, cp = sizes.get("tensor", 1), _inside(first, roles, "context", CONTEXT_NAMES)
+    ep = _inside(first, roles, "expert", EXPERT_NAMES)
     pp, shard = sizes.get("pipeline", 1), sizes.get("shard", 1)
     if first.pipelined:
         pp = max(pp, _stages(first))
@@ -95,6 +96,7 @@ def recognize(captures: Sequence[Capture]) -> Recognized:
         virtual_stages=chunks if schedule == "interleaved" else 1,
         schedule=schedule,
         cp=cp,
+        ep=ep,
         dp_replicate=replicate,
         dp_shard=shard,
         sharding=sharding,
@@ -112,7 +114,7 @@ def recognize(captures: Sequence[Capture]) -> Recognized:
     )
 
 
-ROLES = ("pipeline", "shard", "replicate", "context", "expert", "tensor", "gradients")
+ROLES = ("pipeline", "shard", "replicate", "context", "tensor", "expert", "gradients")
 """Roles by the strength of their evidence; plain all-reduces of gradients are the weakest."""
 
 
@@ -153,6 +155,28 @@ def _size(capture: Capture, roles: dict[str, str], role: str) -> int:
     """Return the ranks of the groups of a role; the largest if there are several."""
     found = [each.size for name, each in capture.groups.items() if roles.get(name) == role]
     return max(found, default=1)
+
+
+def _inside(capture: Capture, roles: dict[str, str], role: str, names: tuple[str, ...]) -> int:
+    """Return the ranks of a role that may have no group of its own.
+
+    A dimension that spans the same ranks as the shards has one group with them. It is one of the
+    mesh, and its exchange is no gather or reduction of FSDP.
+    """
+    size = _size(capture, roles, role)
+    if size > 1:
+        return size
+    shared = {
+        capture.groups[event.group].size for event in capture.collectives()
+        if event.phase == "forward" and event.name in ("all_to_all", "all_gather")
+        and roles.get(event.group) in ("shard", "replicate", "tensor")
+        and (event.name == "all_to_all" or event.functional)
+    }  # fmt: skip
+    named = [
+        ranks for mesh in capture.meshes for name, ranks in zip(mesh.names, mesh.shape, strict=True)
+        if name.startswith(names) and ranks in shared
+    ]  # fmt: skip
+    return max(named, default=1)
 
 
 def _stages(capture: Capture) -> int:

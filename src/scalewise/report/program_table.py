@@ -119,6 +119,7 @@ def program_dict(found: Comparison) -> dict[str, Any]:
             {"name": each.name, "unit": each.unit, "program": each.program, "model": each.model}
             for each in found.lines
         ],
+        "flops": [msgspec.to_builtins(each) for each in found.flops],
         "communication_seconds": found.replay.communication,
         "exposed_seconds": found.replay.exposed,
         "collectives": msgspec.to_builtins(found.traffic),

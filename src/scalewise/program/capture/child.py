@@ -18,6 +18,10 @@ from pathlib import Path
 
 import msgspec
 import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
 
 from scalewise.errors import ScalewiseError
 from scalewise.program.capture.decoder import run_decoder
@@ -50,6 +54,10 @@ def answer(spec: CaptureSpec) -> Answer:
         return Answer(capture=_capture(spec, tracer, steps, time.process_time() - begun))
     except ScalewiseError as error:
         return Answer(error=str(error), hint=error.hint or "", exit_code=error.exit_code)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        return Answer(
+            refused=(f"the result of {error.func} depends on values, which its tensors do not have",)
+        )
     except Exception as error:
         with suppress(OSError):
             traceback.print_exc()

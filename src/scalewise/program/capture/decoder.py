@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.pipelining import PipelineStage
 
 from scalewise.errors import InputError
 from scalewise.measure import pipeline
+from scalewise.measure.expert_parallel import RowExchange
 from scalewise.measure.parallel import build
 from scalewise.program.capture.patches import replaced
 from scalewise.program.capture.spec import CaptureSpec
@@ -30,7 +32,7 @@ def run_decoder(spec: CaptureSpec) -> tuple[Tracer, Steps]:
     job = spec.job
     tracer = Tracer()
     steps = Steps(tracer)
-    with pretend_world(spec.world, spec.rank), tracer, _declared_stages(job):
+    with pretend_world(spec.world, spec.rank), tracer, _declared_stages(job), _real_routes():
         trainer = build(job, torch.device("cpu"))
         rows = job.strategy.micro_batch * job.num_microbatches
         tokens = torch.zeros(rows, job.seq_len, dtype=torch.long)
@@ -63,4 +65,19 @@ def _declared_stages(job: TrainJob) -> Iterator[None]:
         )  # fmt: skip
 
     with replaced(pipeline, PipelineStage=stage):
+        yield
+
+
+@contextmanager
+def _real_routes() -> Iterator[None]:
+    """Keep the ways of balanced rows real: they are numbers of the host, and sizes of tensors."""
+    plain = RowExchange._route
+
+    def route(exchange: RowExchange, counts: list[int], device: torch.device) -> Any:
+        if not exchange.balanced:
+            return plain(exchange, counts, device)
+        with unset_fake_temporarily():
+            return plain(exchange, counts, device)
+
+    with replaced(RowExchange, _route=route):
         yield

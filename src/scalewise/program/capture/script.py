@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from scalewise.errors import InputError
+from scalewise.program.capture.habits import habits
 from scalewise.program.capture.pretend import pretended
 from scalewise.program.capture.spec import CaptureSpec
-from scalewise.program.capture.steps import Captured, Steps
+from scalewise.program.capture.steps import IN_A_THREAD, Captured, Steps
 from scalewise.program.capture.tracer import Tracer
 from scalewise.program.run import CaptureError
 
@@ -55,6 +56,7 @@ def run_script(
                 world=spec.world, rank=spec.rank, per_node=spec.per_node,
                 memory_bytes=spec.memory_bytes,
             ),
+            habits(spec.rank % spec.per_node),
             prepared(tracer),
             steps.counted(),
         ):  # fmt: skip
@@ -62,13 +64,15 @@ def run_script(
     except Captured:
         pass
     except SystemExit as error:
-        if not steps.complete:
+        if not (steps.complete or tracer.refused or steps.in_a_thread):
             raise CaptureError(
                 f"{target} ended with exit code {error.code} before its second step",
                 hint="its output is above",
             ) from None
     finally:
         sys.argv = before
+    if steps.in_a_thread and not steps.complete:
+        tracer.refuse(IN_A_THREAD)
     if tracer.refused:
         return tracer, steps
     if not steps.complete:

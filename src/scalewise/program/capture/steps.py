@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 WARMUP = 1
 """Steps before the one that is kept."""
+
+
+IN_A_THREAD = "it works in a thread of its own, where nothing is pretended"
 
 
 class Captured(BaseException):
@@ -42,7 +46,8 @@ class Steps:
         self.build_seconds = 0.0
         self.depth = 0
         self.stopped = False
-        self.seen = 0
+        self.in_a_thread = False
+        """Whether a thread of the program ended with an error."""
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -53,6 +58,8 @@ class Steps:
             self.updated = True
 
         def enter(module: Any, inputs: Any) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                raise Captured
             if self.depth == 0:
                 if self.stopped:
                     self.leave()
@@ -65,6 +72,12 @@ class Steps:
         def leave(module: Any, inputs: Any, out: Any) -> None:
             self.depth -= 1
 
+        def failed(thread: threading.ExceptHookArgs) -> None:
+            self.in_a_thread = True
+            if thread.exc_type is not Captured:
+                plain(thread)
+
+        plain, threading.excepthook = threading.excepthook, failed
         hooks = torch.nn.modules.module
         watched = [
             register_optimizer_step_post_hook(update),
@@ -74,6 +87,7 @@ class Steps:
         try:
             yield
         finally:
+            threading.excepthook = plain
             for hook in watched:
                 hook.remove()
 

@@ -72,6 +72,14 @@ VIEWS = {
 """Operators that move and compute nothing."""
 
 
+SAME_FLOPS = {
+    getattr(torch.ops.aten, f"_scaled_dot_product_flash_attention_for_cpu{way}"):
+        getattr(torch.ops.aten, f"_scaled_dot_product_flash_attention{way}")
+    for way in ("", "_backward")
+}  # fmt: skip
+"""Operators without a count of FLOPs, and those that have it: attention with a mask on CPUs."""
+
+
 @contextmanager
 def pretend_world(world: int, rank: int = 0) -> Iterator[None]:
     """Join a process group whose other ranks do not exist."""
@@ -367,7 +375,7 @@ class Tracer:
             self._kernel(func, name, args, kwargs, out)
 
     def _kernel(self, func: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
-        count = flop_registry.get(func._overloadpacket)
+        count = flop_registry.get(SAME_FLOPS.get(func._overloadpacket, func._overloadpacket))
         flops = float(count(*args, **kwargs, out_val=out)) if count is not None else 0.0
         if flops and _causal(func, args, kwargs):
             flops *= 0.5
