@@ -147,7 +147,7 @@ def _json_rows(path: str, damaged: list[int]) -> Iterable[tuple[int, Mapping[str
                 continue
             try:
                 value = msgspec.json.decode(text)
-            except (msgspec.DecodeError, RecursionError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 damaged.append(first + place)
                 continue
             if not isinstance(value, dict):
