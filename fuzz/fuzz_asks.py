@@ -211,7 +211,11 @@ def draw_command(draw):
         if args[1] == "run":
             args.append("--slurm-script")
     elif kind < 0.2:
-        args = [*draw.choice(MEASURING), draw.choice(("--partition", "--time", "--nodes")), word(draw)]
+        args = [
+            *draw.choice(MEASURING),
+            draw.choice(("--partition", "--time", "--nodes")),
+            word(draw),
+        ]
     elif kind < 0.6:
         args = _with_file(draw, draw.choice(tuple(_file_seeds())))
         if draw.random() < 0.1:
@@ -234,7 +238,9 @@ def run_command(given: list[Any]) -> Any:
     if given and isinstance(given[0], list):
         args, name, content = given
         path = put(name, content)
-        args = [arg.replace("@/out", str(folder() / "out")) if arg != "@" else str(path) for arg in args]
+        args = [
+            arg.replace("@/out", str(folder() / "out")) if arg != "@" else str(path) for arg in args
+        ]
     before = Path.cwd()
     os.chdir(folder())
     try:
@@ -333,7 +339,9 @@ def draw_address(draw):
     asked = question(draw)
     pairs = [(key, str(v)) for key, value in asked.items()
              for v in (value if isinstance(value, list) else [value])]  # fmt: skip
-    return urlencode(pairs, errors="replace") + draw.choice(("", "", "&n=8", "&=", "&" + text(draw)))
+    return urlencode(pairs, errors="replace") + draw.choice(
+        ("", "", "&n=8", "&=", "&" + text(draw))
+    )
 
 
 def read_address(query: str) -> Any:
@@ -423,7 +431,11 @@ def _lines() -> dict[str, tuple[Any, tuple[bytes, ...]]]:
 
 def draw_line(draw):
     name = draw.choice(tuple(_lines()))
-    line = damaged(draw, _lines()[name][1]) if draw.random() < 0.9 else word(draw).encode("utf-8", "replace")
+    line = (
+        damaged(draw, _lines()[name][1])
+        if draw.random() < 0.9
+        else word(draw).encode("utf-8", "replace")
+    )
     return [name, line.decode("utf-8", "replace")]
 
 

@@ -1,7 +1,7 @@
 """Every reader and every door, as functions that may answer or refuse and nothing else.
 
-    DOORS["estimate"].check({"model": "llama-2-7b", "gpus": "64"})     # "answered"
-    DOORS["page"].check(["/api/estimate", b"{"])                       # "refused"
+DOORS["estimate"].check({"model": "llama-2-7b", "gpus": "64"})     # "answered"
+DOORS["page"].check(["/api/estimate", b"{"])                       # "refused"
 """
 
 from __future__ import annotations
@@ -63,8 +63,5 @@ SHARES = {
 }  # fmt: skip
 """Inputs of each door of every thousand: at least 10, and more where an answer takes less time."""
 
-DOORS = {
-    name: replace(door, share=SHARES[name])
-    for name, door in (_ASKING | FILE_DOORS).items()
-}
+DOORS = {name: replace(door, share=SHARES[name]) for name, door in (_ASKING | FILE_DOORS).items()}
 """Every way in by name."""

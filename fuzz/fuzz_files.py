@@ -298,9 +298,9 @@ def _study_records(path: Path) -> Any:
 
 @cache
 def _measurable() -> Any:
-    from scalewise.study.files import load_study
+    from scalewise.study.files import read_study
 
-    return load_study("hardware-scaling")
+    return read_study((SEEDS / "study.toml").read_text())
 
 
 def _of(*patterns: str) -> Callable[[Any], Any]:
@@ -339,7 +339,7 @@ FILE_DOORS: dict[str, Door] = {
     "nccl": Door(draw=_of("fuzz/seeds/nccl.txt"), run=on_disk(_nccl, "log.txt")),
     "records": Door(draw=_of("fuzz/seeds/train.jsonl"), run=on_disk(_records, "train.jsonl")),
     "study-records": Door(
-        draw=_of("fuzz/seeds/train.jsonl"), run=on_disk(_study_records, "study.jsonl")
+        draw=_of("fuzz/seeds/study.jsonl"), run=on_disk(_study_records, "study.jsonl")
     ),
     "journals": Door(draw=_of("fuzz/seeds/journal.json"), run=on_disk(_journal, "journal.json")),
     "traces": Door(draw=_of("fuzz/seeds/trace*.json"), run=on_disk(_trace, "t.json")),

@@ -38,7 +38,9 @@ NEAR = (0, 1, 2, 3, 4, 8, 10, 16, 64, 100, 1000, 0.1, 0.5, 0.99, 1.5)
 VALUES = (*NUMBERS, None, True, False, "", "x", "12", [], [1], {}, {"a": 1}, [[[]]])
 """What stands in a JSON or TOML file instead of what belongs there."""
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789 -_.,:;=/\\'\"[]{}()<>#$%&*+!?@^`|~\t\n\r\x00\x1béß混🙂"
+LETTERS = (
+    "abcdefghijklmnopqrstuvwxyz0123456789 -_.,:;=/\\'\"[]{}()<>#$%&*+!?@^`|~\t\n\r\x00\x1béß混🙂"
+)
 
 MODELS = ("llama-2-7b", "llama-3-8b", "llama 3 70b", "gpt3-175b", "mixtral-8x7b", "deepseek-v3",
           "tiny", "gpt-oss-20b", "qwen3-8b")  # fmt: skip

@@ -167,7 +167,11 @@ def _write_batch(facts: Facts, said: Said) -> None:
 def _read_batch(settings: Settings) -> Facts:
     given = {**_DEFAULTS, **settings}
     mesh = _read_mesh(settings)
-    micro = float(given["per_device_batch_size"]) * mesh["tp"] * mesh["cp"]
+    # Degrees are whole numbers of any length: a product that no float holds is no batch.
+    try:
+        micro = float(given["per_device_batch_size"]) * mesh["tp"] * mesh["cp"]
+    except OverflowError:
+        micro = 0.0
     steps = whole(given["gradient_accumulation_steps"]) or 1
     if micro < 1 or micro % 1:
         return {"num_microbatches": steps}

@@ -63,6 +63,10 @@ class Steps:
         return self.seconds
 
 
+MAX_STEP = 2.0**53
+"""Limit of the number of a step: floats beyond are no exact whole numbers."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stated:
     """One thing that a log says of its run."""
