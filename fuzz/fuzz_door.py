@@ -9,10 +9,15 @@ exception, a RuntimeWarning, NaN or infinity, a negative time, or an answer beyo
 from __future__ import annotations
 
 import math
+import os
 import random
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from scalewise.errors import InputError, ScalewiseError
@@ -128,3 +133,33 @@ def physical(e: Any, *, forced: bool = False) -> Priced:
              "joules_per_token", "usd_per_million_tokens", "watts_per_accelerator", "days",
              "run_usd", "run_joules")  # fmt: skip
     return Priced({name: getattr(e, name) for name in named} | e.terms | e.memory)
+
+
+@cache
+def folder() -> Path:
+    """A folder in memory that ends with the process."""
+    memory = Path("/dev/shm")
+    made = tempfile.TemporaryDirectory(prefix="fuzz-", dir=memory if memory.is_dir() else None)
+    _made.append(made)
+    return Path(made.name)
+
+
+_made: list[Any] = []
+
+
+_written = count()
+
+
+def put(name: str, content: bytes) -> Path:
+    """Write a file whose version, the time of its change, no file had before.
+
+    Loaded files are kept by version: they are dropped now and then, since a soak has a million.
+    """
+    from scalewise import catalog
+
+    path, number = folder() / name, next(_written)
+    path.write_bytes(content)
+    os.utime(path, ns=(number, number))
+    if number % 500 == 0:
+        catalog._LOADED.clear()
+    return path

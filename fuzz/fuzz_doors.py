@@ -14,7 +14,6 @@ from fuzz_asks import (
     ask_verb,
     diagnose,
     draw_address,
-    draw_command,
     draw_export,
     draw_line,
     draw_measured,
@@ -29,9 +28,9 @@ from fuzz_asks import (
     read_quantity,
     read_strategy,
     read_template,
-    run_command,
     write_export,
 )
+from fuzz_commands import draw_command, run_command
 from fuzz_door import Door
 from fuzz_files import FILE_DOORS
 from fuzz_inputs import question, strategy

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from fuzz_asks import a_cluster, a_model, folder, put, work
-from fuzz_door import Door, FindingError, Priced, Refusal, physical
+from fuzz_asks import a_cluster, a_model, work
+from fuzz_door import Door, FindingError, Priced, Refusal, folder, physical, put
 from fuzz_inputs import (
     SEEDS,
     config,

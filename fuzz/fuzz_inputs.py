@@ -1,7 +1,7 @@
 """Inputs that are almost right: real ones with a few wrong words, numbers, lines or bytes.
 
     draw = random.Random(7)
-    question(draw)                # {"model": "llama-2-7b", "gpus": "64", "sets": ["stack.gemm=nan"]}
+    question(draw)                # {"model": "llama-2-7b", "sets": ["stack.gemm=nan"], ...}
     damaged(draw, (b"...",))      # the same bytes with some changed
 
 Random bytes are refused at the door. These pass it often enough to reach the code behind: a tenth
@@ -25,8 +25,9 @@ WORDS = (
     "-1", "1.5", "1e308", "1e-308", "5e-324", "1e400", "9" * 400, "10**9", "1_000", "0x10", "٣",
     "1e300TB/s", "-3GB", "1GiB/s/s", "4Mtok", "8..", "..8", "8..8192", "8,16", "a=b", "=", "a.b=c",
     "../../etc/passwd", "/dev/zero", "/dev/stdin", "混元", "\x00", "\x1b]0;t\x07", "'; drop", "{}",
-    "[1]", "best", "auto", "fsdp", "tp8", "x" * 300, "\udcff", "\\ud800", "\u2028", "%s", "{0}", "²",
-    "1,2,3,4", "0/0", "1:2:3", "--set", "@", "#", '"', "\\", "2027-02-30", "0001-01-01", "1e9d", "١",
+    "[1]", "best", "auto", "fsdp", "tp8", "x" * 300, "\udcff", "\\ud800", "\u2028", "%s", "{0}",
+    "1,2,3,4", "0/0", "1:2:3", "--set", "@", "#", '"', "\\", "2027-02-30", "0001-01-01", "1e9d",
+    "²", "١",
 )  # fmt: skip
 """Words that have broken something somewhere, and their neighbors."""
 
@@ -65,6 +66,13 @@ TOKENS = (
     "pp1e9", "first1", "last2", "bucket25", "mics4x2",
 )  # fmt: skip
 """Parts of the spelling of a strategy."""
+
+MEASURED = ("1786 tok/s", "57152 tok/s total", "41% MFU", "0.86 s/step", "864 ms", "407 TFLOP/s",
+            "8=7000,32=1786", "2 it/s")  # fmt: skip
+TARGETS = ("megatron", "torchtitan", "torchtitan-0.2", "deepspeed", "accelerate", "maxtext",
+           "megatron-bridge")  # fmt: skip
+OVER = ("network=100..400Gbit/s", "seq=1k..4k", "batch=64,128", "stack.gemm=0.5..0.9", "x=1",
+        "gpus=8..32", "pue=1,1.2", "strategy=fsdp,ddp")  # fmt: skip
 
 _USUAL = {
     "model": MODELS,

@@ -6,7 +6,7 @@
 
 Doors take turns, each with its share of the inputs. A finding is shortened and goes to
 `fuzz/corpus/DOOR.jsonl`, which a test replays for ever. Inputs follow from the seed and their
-number, so that processes and pieces of a run draw different ones. Exit code 1 if anything was found.
+number: processes and pieces of a run draw different ones. Exit code 1 if anything was found.
 """
 
 from __future__ import annotations

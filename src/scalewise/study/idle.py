@@ -72,7 +72,7 @@ def disturbance(ids: Iterable[str], notes: Mapping[str, LaunchNote]) -> float:
     known = [notes[each] for each in ids if each in notes]
     slowest = max((max(each.before, each.after) for each in known), default=0.0)
     # A damaged journal says nothing.
-    if not fastest > 0.0 or not slowest < LOOP_LIMIT:
+    if not known or not fastest > 0.0 or not slowest < LOOP_LIMIT:
         return 0.0
     slow = [max(each.before, each.after) / fastest for each in known]
     mean = sum(slow) / len(slow)
