@@ -500,7 +500,7 @@ class _Resolver:
             choice = usual(*of, found.stack, by=self.question.by, fit=found.fit)
             best, fits, count = choice.strategy, choice.feasible, choice.evaluated
         else:
-            searched = found.search(limits=template.limits, top=1)
+            searched = found.search(limits=template.limits, top=1).whole()
             nearest = searched.best or searched.nearest
             if nearest is None:
                 raise InputError(

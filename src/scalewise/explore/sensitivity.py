@@ -253,9 +253,9 @@ class _Trial:
     def best(self, cluster: Cluster, stack: Stack | None, name: str) -> Estimate | None:
         if self.progress is not None:
             self.progress(name)
-        found = search(self.model, cluster, self.workload, limits=self.limits, top=1, stack=stack)
-        if found.interrupted:
-            raise KeyboardInterrupt
+        found = search(
+            self.model, cluster, self.workload, limits=self.limits, top=1, stack=stack
+        ).whole()
         self.nearest = self.nearest or found.nearest
         return found.best
 
