@@ -68,7 +68,7 @@ def _file_seeds() -> dict[str, tuple[Any, ...]]:
     shipped = tuple(("r.csv", each) for each in first_lines(f"{catalog}/runs/runs.csv"))
     return {
         "clusters new": named("fuzz/seeds/tools/*"),
-        "compare": tables + (("train.jsonl", (SEEDS / "train.jsonl").read_bytes()),),
+        "compare": (*tables, ("train.jsonl", (SEEDS / "train.jsonl").read_bytes())),
         "diagnose": tables + logs + traces + named("tests/data/frameworks/**/*.txt"),
         "estimate": named(f"{catalog}/models/llama-*.toml", "tests/data/hf/*.json")[:12],
         "export": plans,
