@@ -130,14 +130,14 @@ def memory(pid: int) -> float:
     return total / 1e3
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of a process and its children, seconds."""
+def cpu_seconds(pid: int) -> tuple[float, float]:
+    """CPU time of a process, and of its children, seconds."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    total = 0
+    times = []
     for each in [str(pid), *children]:
         fields = Path(f"/proc/{each}/stat").read_text().rsplit(")", 1)[1].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / os.sysconf("SC_CLK_TCK")
+        times.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
+    return times[0], sum(times[1:])
 
 
 async def watch(pid: int, end: float, seen: list[float]) -> None:
@@ -174,10 +174,10 @@ def main() -> int:
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     address = server.stdout.readline().strip()  # type: ignore[union-attr]
     try:
-        before = memory(server.pid)
+        before, started = memory(server.pid), cpu_seconds(server.pid)
         people = (given.clients, given.seconds, given.pause)
         tally, seen = asyncio.run(load(address, server.pid, *people))
-        used = cpu_seconds(server.pid)
+        used = [end - start for start, end in zip(started, cpu_seconds(server.pid), strict=True)]
         time.sleep(2.0)
         after = memory(server.pid)
     finally:
@@ -191,7 +191,11 @@ def main() -> int:
         f"({count / given.seconds:.0f} per second), {tally.left} left in a search, "
         f"{len(tally.errors)} errors"
     )
-    print(f"CPU time: {used:.0f} s, {1e3 * used / max(count, 1):.1f} ms per answer")
+    each = [1e3 * seconds / max(count, 1) for seconds in used]
+    print(
+        f"CPU time: {sum(used):.0f} s; per answer {each[0]:.1f} ms in the server, "
+        f"{each[1]:.1f} ms in its workers"
+    )
     late = 0.0
     for path, taken in sorted(tally.times.items()):
         times = sorted(taken)

@@ -2,11 +2,14 @@
 
     python fuzz/kills.py --count 1000
 
-Four kinds take turns. A sweep and a study with a store are killed until one run comes to its end;
+Kinds take turns. A sweep and a study with a store are killed until one run comes to its end;
 its output must be the output of a run without a store, to the byte, and no stored point may get
 lost. Two writers of records are killed; every acknowledged record must be there, once. A writer of
-a catalog is killed; readers must find the old file or the new one. Processes are forked from one
-that has everything imported, so that kills fall into the work and not into the start.
+a catalog is killed; readers must find the old file or the new one. A calibration is killed until it
+comes to its end; its files must be those of one that was not. `study measure` is killed until it
+has measured everything; every point must be there once, and no process may be left. Processes are
+forked from one that has everything imported, so that kills fall into the work and not into the
+start.
 """
 
 from __future__ import annotations
@@ -37,6 +40,9 @@ SEEDS = Path(__file__).parent / "seeds"
 
 SCALE = ("scale", "llama-2-7b", "--on", "dgx-h100", "--gpus", "8..4096", "--weak",
          "--strategy", "fsdp,hsdp8,fsdp-tp2,fsdp-tp4,ddp,best", "--csv")  # fmt: skip
+POINTS = 4
+"""Points of `seeds/study.toml` on one machine with two cores."""
+
 STUDY = ("study", "run", "what-to-buy", "--quick", "--json")
 
 
@@ -163,12 +169,75 @@ def try_catalog(folder: Path, draw: random.Random) -> int:
     return 1
 
 
+def try_calibration(folder: Path, draw: random.Random, kills: int) -> int:
+    """Kill a fit to runs of one's own until it comes to its end; return the kills."""
+    table = SEEDS / "tables" / "runs.csv"
+    args = ("calibrate", "mine", "--from", str(table), "-o")
+    plain, out, count = folder / "plain", folder / "own", 0
+    if not plain.exists():
+        os.waitpid(forked(command((*args, str(plain)), folder / "plain.txt")), 0)
+    names = ("stacks/mine.toml", "runs/mine.csv")
+    for name in names:
+        (out / name).unlink(missing_ok=True)
+    while count < kills:
+        # All of it takes half a second, most of which is the fit.
+        seconds = draw.uniform(0.0, 0.5 * (1.0 + count / 10.0))
+        if not killed(forked(command((*args, str(out)), folder / "own.txt")), seconds):
+            break
+        count += 1
+        for name in names:
+            if (out / name).exists():
+                assert (out / name).read_text() == (plain / name).read_text(), f"half of {name}"
+    os.waitpid(forked(command((*args, str(out)), folder / "own.txt")), 0)
+    for name in names:
+        assert (out / name).read_text() == (plain / name).read_text(), f"another {name}"
+    return count
+
+
+def try_measurement(folder: Path, draw: random.Random, kills: int, number: int) -> int:
+    """Kill `study measure` until everything is measured; return the kills."""
+    records, temporary = folder / f"measured{number}.jsonl", folder / "tmp"
+    temporary.mkdir(exist_ok=True)
+    args = ("study", "measure", str(SEEDS / "study.toml"), "--repeats", "1", "-o", str(records))
+    os.environ["TMPDIR"] = str(temporary)
+    count = 0
+    try:
+        while True:
+            child = forked(command(args, folder / "measured.txt"))
+            alive = killed(child, draw.uniform(0.0, 12.0) if count < kills else 3600.0)
+            found = read_records(records).records if records.exists() else ()
+            names = [record.id for record in found]
+            assert len(names) == len(set(names)), "a record is there twice"
+            if not alive:
+                break
+            count += 1
+        # Points have names that follow from what they are.
+        assert len(names) == POINTS, f"measured: {sorted(names)}"
+        end = time.monotonic() + 30.0
+        while left := processes_with(str(temporary)):
+            assert time.monotonic() < end, f"processes are left: {left}"
+            time.sleep(0.2)
+    finally:
+        del os.environ["TMPDIR"]
+    return count
+
+
+def processes_with(text: str) -> list[str]:
+    """Return the processes with a text in their command line."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if text.encode() in each.read_bytes():
+                found.append(each.parent.name)
+    return found
+
+
 def main() -> int:
     """Kill, and print how often; anything lost or torn ends in a traceback."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--count", type=int, default=1000)
     options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--kinds", default="sweep,study,records,catalog")
+    options.add_argument("--kinds", default="sweep,study,records,catalog,calibration,measurement")
     given = options.parse_args()
     draw, tally, turn, number = random.Random(given.seed), Counter[str](), 0, 0
     whole: dict[str, float] = {}
@@ -182,6 +251,10 @@ def main() -> int:
             if kind in ("sweep", "study"):
                 args = SCALE if kind == "sweep" else STUDY
                 tally[kind] += try_sweep(args, folder, draw, left, whole)
+            elif kind == "calibration":
+                tally[kind] += try_calibration(folder, draw, left)
+            elif kind == "measurement":
+                tally[kind] += try_measurement(folder, draw, min(left, 4), number)
             elif kind == "records":
                 for _ in range(4):
                     number += 1

@@ -43,3 +43,14 @@ def test_ones_own_table_stands_before(tmp_path, monkeypatch):
     monkeypatch.setenv("SCALEWISE_CATALOG", str(tmp_path / "other"))
     with pytest.raises(InputError, match="region `iceland`"):
         load_region("iceland")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("iceland = 1", "region `iceland` is no table"),
+                          ("sources = 1", "`sources` is no table")]
+)  # fmt: skip
+def test_what_is_no_table_is_refused(text, message, tmp_path, monkeypatch):
+    (tmp_path / "regions.toml").write_text(text)
+    monkeypatch.setenv("SCALEWISE_CATALOG", str(tmp_path))
+    with pytest.raises(InputError, match=message):
+        load_region("iceland")

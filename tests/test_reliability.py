@@ -1,5 +1,8 @@
 """Reliability: settings in one flag, published numbers and their sources."""
 
+import math
+
+import msgspec
 import pytest
 
 from scalewise.catalog import names
@@ -88,3 +91,8 @@ def test_a_file_of_ones_own(tmp_path):
     path.write_text('failure_rate = "1e-3/node-day"\nrestart = "2min"\n', encoding="utf-8")
     r = parse_reliability(f"{path},spares=1")
     assert (r.name, r.restart, r.spares) == ("ours", 120.0, 1)
+
+
+def test_numbers_of_a_file_are_finite():
+    with pytest.raises(InputError, match="small_job_factor = inf must be a number from 0 on"):
+        msgspec.structs.replace(load_reliability("usual"), small_job_factor=math.inf)

@@ -83,6 +83,12 @@ IDLE_SHARE = 0.14
 # aiinframap.com).
 PUE = 1.15
 
+MAX_PUE = 100.0
+"""Limit of the PUE: that of measured facilities is 1.0 to 3."""
+
+MAX_RATE = 1e9
+"""Limit of watts of a host and of dollars per hour, per accelerator: beyond, sums overflow."""
+
 MAX_UNITS = 1_000_000
 """Limit of compute units of one accelerator; WSE-3, the largest chip, has 900,000 cores."""
 
@@ -385,9 +391,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         ):  # fmt: skip
             _check(where, field, getattr(self, field), above=0)
         for field in ("host_watts", "network_watts", "usd_per_hour"):
-            _check(where, field, getattr(self, field), minimum=0)
+            _check(where, field, getattr(self, field), minimum=0, maximum=MAX_RATE)
         _check(where, "oversubscription", self.oversubscription, minimum=1)
-        _check(where, "pue", self.pue, minimum=1)
+        _check(where, "pue", self.pue, minimum=1, maximum=MAX_PUE)
         if self.host not in get_args(Host):
             message = f"{where}: unknown host {self.host}"
             raise InputError(message, hint=did_you_mean(str(self.host), get_args(Host)))

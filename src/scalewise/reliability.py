@@ -93,8 +93,8 @@ class Reliability(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
             value = getattr(self, field)
-            if isinstance(value, int | float) and not (value >= 0.0):
-                raise InputError(f"{field} = {value} must not be negative", field="goodput")
+            if isinstance(value, int | float) and not 0.0 <= value < math.inf:
+                raise InputError(f"{field} = {value:g} must be a number from 0 on", field="goodput")
         if self.stragglers >= 1.0:
             raise InputError(
                 f"stragglers = {self.stragglers:g} must be below 1", hint="2% is stragglers=0.02"

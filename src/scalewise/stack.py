@@ -22,6 +22,10 @@ from scalewise.loss import Loss
 AttentionKernel = Literal["flash1", "flash2", "cudnn", "splash", "splash-512", "unfused"]
 
 
+MAX_CONSTANT = 1e15
+"""Limit of a constant: far beyond the largest, bytes of buffers, and no product overflows."""
+
+
 class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Named constants of a software stack. Times in seconds, sizes in bytes."""
 
@@ -298,9 +302,10 @@ class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
             value = getattr(self, field)
-            if isinstance(value, float) and not 0.0 <= value < float("inf"):
+            if isinstance(value, float) and not 0.0 <= value <= MAX_CONSTANT:
                 raise InputError(
-                    f"stack {self.name}: {field} = {value} must be finite and not negative",
+                    f"stack {self.name}: {field} = {value:g} must be between 0 and "
+                    f"{MAX_CONSTANT:g}",
                     hint="run `scalewise calibrate` again, or edit the stack file",
                 )
 

@@ -71,6 +71,12 @@ def test_values_that_cannot_be_name_their_field(values, field):
     assert field in str(caught.value)
 
 
+@pytest.mark.parametrize("values", [{"model": "l-\udcff"}, {"sets": ["stack.gemm=\udcff"]}])
+def test_a_byte_that_is_not_unicode_is_refused(values):
+    with pytest.raises(InputError, match="is not Unicode text"):
+        question_from(values)
+
+
 def test_the_schema_has_every_field():
     schema = msgspec.json.schema(Question)
     assert set(schema["$defs"]["Question"]["properties"]) == set(Question.__struct_fields__)

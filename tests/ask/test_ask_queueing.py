@@ -102,6 +102,7 @@ RUN = '[[run]]\nmodel = "llama-2-7b"\ntokens = "1B"\n'
         (f"gpus = 8\n{RUN}on = 'dgx-a100'\n{RUN}on = 'dgx-h100'", "several clusters"),
         ("gpus = 8\n[[run]]\nplan = 'none.toml'", "plan none.toml"),
         ("gpus = ", "the queue"),
+        (f"gpus = 8\n{RUN}".replace("1B", "1e18"), "beyond the year 9999"),
     ],
 )  # fmt: skip
 def test_wrong_files_are_explained(text, message, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 import pytest
 
+from scalewise.ask.over import OverTask, price_question
 from scalewise.ask.question import Question
 from scalewise.ask.resolve import Objects, inputs, resolve
 from scalewise.catalog import load_cluster
@@ -266,3 +267,15 @@ def test_32_bits_store_32_bit_weights(precision):
     assert stated.estimate().terms == found.estimate().terms
     with pytest.raises(InputError, match="read 32-bit weights"):
         asked(gpus=8, strategy="fsdp8-mb1", precision=precision, weights="bf16")
+
+
+def test_a_choice_that_was_interrupted_is_no_answer(monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scalewise.explore.search.TopK.add", stop)
+    with pytest.raises(KeyboardInterrupt):
+        asked(gpus=64, strategy="best-tp2")
+    task = OverTask(question=Question(model="llama-2-7b", gpus=64), exhaustive=True)
+    with pytest.raises(KeyboardInterrupt):
+        price_question(task)

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -135,3 +136,22 @@ def test_a_full_disk_is_one_sentence():
 def test_python_m_is_the_same_program():
     done = script("--version")
     assert (done.returncode, done.stdout) == (0, "scalewise 0.1.0\n")
+
+
+def test_what_is_no_unicode_is_one_sentence_and_is_written_out():
+    found = script("study", "show", "no\udcff")
+    assert (found.returncode, found.stderr.count("\n")) == (2, 2)
+    found = script("study", "run", "what-to-buy", "--slurm-script", "--partition", "a\udcff")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.startswith("error: --partition")
+    found = script("models", "no\udcff", env={**os.environ, "PYTHONUTF8": "1"})
+    assert found.returncode == 2
+    assert "Traceback" not in found.stderr
+
+
+def test_an_option_without_its_value_is_a_sentence_with_a_hint():
+    found = script("diagnose", "--measured")
+    assert found.returncode == 2
+    assert found.stderr == (
+        "error: option '--measured' requires an argument\nhint: scalewise --help\n"
+    )

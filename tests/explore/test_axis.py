@@ -86,6 +86,7 @@ def test_values_are_read(text, texts, numbers, unit):
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
+        ("stack.gemm=nan", "--over stack.gemm=nan: `nan` is not a number", "for example 1.5"),
         ("sequence=1", "--over sequence: unknown quantity", "`seq`"),
         ("clustr.pue=1", "there is no `clustr` to change", "`cluster`"),
         ("cluster.puee=1", "--over cluster.puee: Cluster has no field `puee`", "`pue`"),

@@ -129,8 +129,8 @@ class TestElasticity:
 
     def slope(self, rate):
         class Trial(module._Trial):
-            def fixed(self, cluster, stack, strategy):
-                return Made(rate(stack))
+            def levels(self, cluster, stack, strategy):
+                return rate(stack), None, None
 
         upgrade = Upgrade(
             name="x", part="chip", means="buy", to="", factor=2.0,

@@ -13,6 +13,7 @@ from scalewise.ask.question import Question
 from scalewise.ask.resolve import resolve
 from scalewise.errors import InputError
 from scalewise.frameworks import read
+from scalewise.frameworks.yaml import parse_yaml, write_yaml
 
 DATA = Path(__file__).parent.parent / "data" / "frameworks"
 BLOCK = (DATA / "megatron-0.19.2.log").read_text()
@@ -235,6 +236,27 @@ def test_auto_of_deepspeed_is_asked_for():
     assert 'train_batch_size is "auto": give --batch' in found.notes
     assert 'bf16.enabled is "auto": give --precision' in found.notes
     assert "the number of GPUs is not in it: give --gpus" in found.notes
+
+
+def test_yaml_reads_what_it_writes():
+    value = {"a": {}, "b": [], "c": {"d": "no", "e": {}}, "f": "x: y"}
+    assert parse_yaml(write_yaml(value), "y") == value
+
+
+def test_a_micro_batch_that_is_no_number_is_named():
+    text = "torchrun --nproc-per-node=8 pretrain_gpt.py --micro-batch-size x --global-batch-size 8"
+    with pytest.raises(InputError, match="micro"):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "per_device_batch_size: p", "per_device_batch_size: [1]", "steps: 1" + "0" * 299],
+)
+def test_numbers_of_maxtext_that_are_none_leave_a_word_open(line):
+    text = "base_config: base.yml\nmodel_name: llama2-7b\nmax_target_length: 128\n"
+    said = read(f"{text}{line}\n", "m.yml").words
+    assert (said["seq"], "batch" in said, "tokens" in said) == ("128", False, False)
 
 
 def test_accelerate_yaml_leaves_the_micro_batch_open():

@@ -10,6 +10,7 @@ import pytest
 from logs.log_files import DATA
 from scalewise.errors import InputError
 from scalewise.logs.source import read_source, split_source
+from scalewise.logs.steady import steady
 
 
 def test_columns_of_wandb_have_the_name_of_the_run() -> None:
@@ -77,6 +78,25 @@ def test_torn_lines_of_json_are_left_out_and_named(tmp_path: Path) -> None:
     path.write_text("\n".join(rows))
     log = read_source(str(path))
     assert (len(log.steps), log.damaged) == (19, (8,))
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"a": "\xff"}', b'{"step": 1e19, "step_s": 2.0}', b'{"step": 3, "step_s": 0}']
+)
+def test_a_line_that_says_nothing_changes_nothing(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_bytes(b'{"step": 1, "step_s": 2.0}\n' + line + b'\n{"step": 2, "step_s": 2.0}\n')
+    assert steady(read_source(str(path))).seconds == 2.0
+
+
+def test_numbers_that_no_float_holds_are_refused_or_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"step": 1, "step_s": ' + "9" * 400 + "}\n")
+    with pytest.raises(InputError, match="is not a number"):
+        read_source(str(path))
+    path = tmp_path / "m.csv"
+    path.write_text("Step,throughput(tps),memory/max_reserved(GiB)\n1,500,1e308\n2,500,8\n")
+    assert np.isinf(read_source(str(path)).steps.memory).tolist() == [True, False]
 
 
 def test_a_trainer_state_without_its_end_has_no_time(tmp_path: Path) -> None:

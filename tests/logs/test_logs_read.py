@@ -179,3 +179,15 @@ def test_a_bar_that_fills_megabytes_without_a_new_line_is_read(name: str, tmp_pa
     path = tmp_path / "bar.log"
     path.write_bytes(b"\r".join([text] * (6_000_000 // len(text))))
     assert len(read_log(path).steps) >= 40
+
+
+def test_rates_and_steps_of_damaged_lines_are_no_numbers_of_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    line = (
+        "iteration: {} / 60 | time_per_iteration_ms: 2K | tokens_per_sec: 4K | "
+        "tokens_per_sec_per_gpu: {} | global_batch_size: {} |\n"
+    )
+    path.write_text(line.format(27, "0K", 0))
+    assert read_log(path).stated == {}
+    path.write_text("completed step: 10000000000000000000, seconds: 13.9,\n" * 2)
+    assert read_log(path).steps.step.tolist() == [2**53]

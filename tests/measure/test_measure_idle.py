@@ -44,3 +44,6 @@ def test_the_journal_is_beside_the_records(tmp_path):
 def test_a_damaged_journal_costs_no_measurement(tmp_path):
     journal_of(tmp_path).write_text("{")
     assert read_journal(journal_of(tmp_path)) == {}
+    assert disturbance("a", {"b": note(2.0, 1.0)}) == 0.0
+    assert disturbance("a", {"a": note(1e-308, 1e308)}) == 0.0
+    assert disturbance("a", {"a": note(math.nan, 1.0)}) == 0.0

@@ -1,10 +1,12 @@
 """A replay adds up what the program waits for, by hand."""
 
+import msgspec
 import pytest
 
 from captures import capture, collective, kernel
+from scalewise.errors import InputError
 from scalewise.physics.compute import KERNEL_SECONDS
-from scalewise.program.events import Event, Group
+from scalewise.program.events import Event, Group, read_captures
 from scalewise.program.replay import LAUNCH_SECONDS, Rates, replay
 from scalewise.step.estimate import estimate
 from scalewise.strategy import parse_strategy
@@ -89,3 +91,19 @@ def test_a_product_has_the_time_of_the_physics(case):
     rate = float(case.rates.gemm16[0] if case.rates.gemm16.ndim else case.rates.gemm16)
     ideal = 2.0 * 4096**3 / rate
     assert ideal < Rates(case).kernel(event) < 1.3 * ideal
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        (collective(7, "scan", "g", 8.0), "event 7: unknown collective `scan`"),
+        (collective(7, "all_gather", "h", 8.0), "event 7: unknown group `h`"),
+        (kernel(7, read=-1.0), "event 7: read = -1"),
+        (kernel(7, flops=1e30), r"event 7: flops = 1e\+30"),
+    ],
+)
+def test_a_file_with_an_event_that_cannot_be_is_refused(event, message, tmp_path):
+    path = tmp_path / "capture.json"
+    path.write_bytes(msgspec.json.encode([capture([event])]))
+    with pytest.raises(InputError, match=message):
+        read_captures(path)

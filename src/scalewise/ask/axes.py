@@ -10,6 +10,7 @@ A name is a field of a question, a word of a strategy (tp, ga, hsdp), a field of
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -254,9 +255,12 @@ def _reader(unit: str) -> Reader:
 
     def plain(text: str) -> float:
         try:
-            return float(text)
+            value = float(text)
         except ValueError:
-            raise InputError(f"`{text}` is not a number", hint="for example 1.5") from None
+            value = math.nan
+        if not math.isfinite(value):
+            raise InputError(f"`{text}` is not a number", hint="for example 1.5")
+        return value
 
     return (lambda text: parse(text, unit)) if unit else plain
 

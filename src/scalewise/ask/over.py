@@ -97,7 +97,7 @@ def price_question(task: OverTask, objects: Objects | None = None) -> PointResul
     question, evaluated = task.question, None
     try:
         if task.exhaustive and (question.strategy or BEST).strip().lower() in (BEST, "auto"):
-            found = inputs(question, objects).search(top=1)
+            found = inputs(question, objects).search(top=1).whole()
             nearest, evaluated = found.best or found.nearest, found.evaluated
             if nearest is not None:
                 question = msgspec.structs.replace(question, strategy=str(nearest.strategy))

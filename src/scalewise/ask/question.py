@@ -237,6 +237,9 @@ def _members(hint: Any) -> list[Any]:
     return list(members) or [hint]
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 def question_from(values: Mapping[str, Any]) -> Question:
     """Read a question from plain values; None counts as not given.
 
@@ -248,6 +251,10 @@ def question_from(values: Mapping[str, Any]) -> Question:
         if name not in Question.__struct_fields__:
             hint = did_you_mean(name, Question.__struct_fields__)
             raise InputError(f"a question has no field `{name}`", hint=hint, field=name)
+        texts = given[name] if isinstance(given[name], list | tuple) else (given[name],)
+        # A byte of a command line that is not UTF-8 arrives as half a surrogate pair.
+        if any(isinstance(text, str) and _SURROGATE.search(text) for text in texts):
+            raise InputError(f"{name}: {given[name]!r:.60} is not Unicode text", field=name)
     try:
         return msgspec.convert(given, Question)
     except msgspec.ValidationError as error:

@@ -498,9 +498,9 @@ class _Resolver:
         of = (found.model, found.cluster, found.workload)
         if template is None or template.label == BEST:
             choice = usual(*of, found.stack, by=self.question.by, fit=found.fit)
-            best, count = choice.estimate, choice.evaluated
+            best, fits, count = choice.strategy, choice.feasible, choice.evaluated
         else:
-            searched = found.search(limits=template.limits, top=1)
+            searched = found.search(limits=template.limits, top=1).whole()
             nearest = searched.best or searched.nearest
             if nearest is None:
                 raise InputError(
@@ -509,13 +509,13 @@ class _Resolver:
                     f"{found.workload.global_batch:,}",
                     field="strategy",
                 )
-            best, count = nearest, searched.evaluated
-        if best.feasible:
+            best, fits, count = nearest.strategy, nearest.feasible, searched.evaluated
+        if fits:
             why = f"best of {count:,} that fit with {found.fit:.0%} chance"
         else:
             why = f"nearest to fitting of {count:,}"
-        self.defaults.append(Default(flag="--strategy", value=str(best.strategy), why=why))
-        return best.strategy, self._software(found, best.strategy), count
+        self.defaults.append(Default(flag="--strategy", value=str(best), why=why))
+        return best, self._software(found, best), count
 
     def _fill(self, found: Inputs, template: Template) -> tuple[Strategy, Software]:
         """The strategy that was named, with its size and, if that is open, its micro-batch."""

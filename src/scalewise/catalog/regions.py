@@ -65,7 +65,11 @@ def _regions(mine: Path | None, _version: int) -> dict[str, Region]:
     for file in (FILE, *([mine] if mine else [])):
         tables: dict[str, Any] = dict(read_toml(file, what="table of regions"))
         sources = tables.pop("sources", {})
+        if not isinstance(sources, dict):
+            raise InputError(f"{file}: `sources` is no table", hint="[sources]")
         for name, table in tables.items():
+            if not isinstance(table, dict):
+                raise InputError(f"{file}: region `{name}` is no table", hint=f"[{name}]")
             for key in ("carbon_source", "price_source"):
                 if table.get(key) in sources:
                     table = table | {key: sources[table[key]]}

@@ -10,6 +10,7 @@ strategy does not fit or the command failed, 2 wrong usage, 130 interrupted.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -83,6 +84,9 @@ class CommandLine(LazyGroup):
 
         if not standalone_mode:
             return run()
+        # A name that the terminal cannot show, such as a byte of a path, is written out.
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
         code = _guarded(run)
         sys.exit(code)
 
@@ -123,12 +127,13 @@ def _guarded(run: Any) -> int:
 def _print_usage_error(error: click.ClickException) -> None:
     """Print an error of click in the form of scalewise's own."""
     context = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError" or context is None:
+    if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return
     message = error.format_message().rstrip(".")
     _print_message("error", message[:1].lower() + message[1:])
-    _print_message("hint", f"{context.command_path} --help")
+    # What the parser itself refuses has no command: an option without its value.
+    _print_message("hint", f"{'scalewise' if context is None else context.command_path} --help")
 
 
 def _print_message(word: str, text: str) -> None:

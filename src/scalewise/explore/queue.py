@@ -193,6 +193,17 @@ class Queue(Result):
     """First day."""
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse an end that no calendar has."""
+        last = max((run.end.high for run in self.calendar.runs), default=0.0)
+        try:
+            self.day(last)
+        except OverflowError:
+            raise InputError(
+                f"the queue ends {last:,.0f} days after {self.start}, beyond the year 9999",
+                hint="plan more GPUs or fewer tokens",
+            ) from None
+
     def day(self, days: float) -> date:
         """Return the date after some days."""
         return self.start + timedelta(days=days)

@@ -86,6 +86,19 @@ class Search(Result):
         """The best strategy, or None if nothing can run."""
         return self.strategies[0] if self.strategies else None
 
+    def whole(self) -> Search:
+        """Return itself.
+
+        The best so far is good for one search, but an estimate or a point of a curve that it is
+        part of cannot say so.
+
+        Raises:
+            KeyboardInterrupt: If the user stopped it.
+        """
+        if self.interrupted:
+            raise KeyboardInterrupt
+        return self
+
     def is_tie(self, e: Estimate) -> bool:
         """Return whether an estimate ties with the best."""
         return self.ties > 1 and self.chance(e) >= TIE_CHANCE

@@ -127,10 +127,7 @@ def _searched(task: Task, workload: Workload) -> PointResult:
         stack=task.stack,
         convention=task.convention,
         fit=task.fit,
-    )
-    if found.interrupted:
-        # The best so far is good for one search, but one point of a curve cannot say so.
-        raise KeyboardInterrupt
+    ).whole()
     if found.best is None:
         return _missing(task, _why_none(found))
     many = estimate(

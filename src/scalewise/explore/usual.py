@@ -6,20 +6,25 @@
 Whoever names no strategy gets this one: the command line, the web UI, studies and Python. It cannot
 be `explore.search`, because a page that answers while a slider moves has milliseconds. What people
 run is a small part of the space: degrees that are powers of two, shards over all ranks or over
-groups of whole domains. A test holds what is lost against the complete search.
+groups of whole domains. A test holds what is lost against the complete search. Choices are kept:
+every view of the web UI asks for the same one, and a token budget does not change it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
+from scalewise.chip import load_chip
 from scalewise.errors import InputError
 from scalewise.explore.objectives import effort, objective
 from scalewise.explore.space import divisors, equal_chunks
+from scalewise.lengths import is_lengths_file
+from scalewise.optimizer import load_optimizer
 from scalewise.ranges import tie_width
 from scalewise.software import Software, choose_stack
 from scalewise.step.estimate import CHOSEN_FIT, Estimates, estimate
@@ -42,6 +47,8 @@ MAX_STAGES, MAX_GROUPS = 16, 8
 """Pipeline degrees and sharding groups tried of one size: sizes with many divisors have more."""
 MAX_TIES = 24
 """Ties among which the simplest is looked for."""
+MAX_KEPT = 1024
+"""Choices that are kept, the latest ones; each takes some kB."""
 
 _DEFAULT = Strategy()
 
@@ -50,12 +57,22 @@ _DEFAULT = Strategy()
 class Choice:
     """The strategy that was chosen."""
 
-    estimate: Estimate
-    """Of the chosen strategy; where nothing fits, of the one that needs least memory."""
+    strategy: Strategy
+    """The best one; where nothing fits, the one that needs least memory."""
     software: Software
     """What runs it."""
+    feasible: bool
+    """Whether it can run."""
     evaluated: int
     """Strategies that were estimated."""
+    asked: dict[str, Any]
+    """Arguments of its estimate."""
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """Its estimate."""
+        found: Estimate = estimate(strategy=self.strategy, **self.asked)
+        return found
 
 
 def usual(
@@ -82,9 +99,46 @@ def usual(
     Raises:
         InputError: If no strategy at all suits the size and the batch.
     """
-    tried: list[tuple[Software, Strategies, Estimates]] = []
-    for sharded in (False, True):
-        software = choose_stack(stack, cluster, fully_sharded=sharded, frozen=workload.tuned.frozen)
+    asked: dict[str, Any] = {
+        "model": model, "cluster": cluster, "workload": workload, "stack": stack,
+        "convention": convention, "fit": fit,
+    }  # fmt: skip
+    software = [
+        choose_stack(stack, cluster, fully_sharded=sharded, frozen=workload.tuned.frozen)
+        for sharded in (False, True)
+    ]
+    # Nothing that is minimized depends on the length of the run.
+    step = msgspec.structs.replace(workload, tokens=None, goodput=None, critical_batch=None)
+    key = msgspec.msgpack.encode(
+        (model, cluster, step, load_optimizer(workload.optimizer),
+         load_chip(cluster.accelerator.architecture), [each.stack for each in software],
+         by, convention, fit, tie_width())
+    )  # fmt: skip
+    found = _kept.get(key)
+    if found is None:
+        found = _choose(asked | {"workload": step}, software, by)
+        if workload.lengths is None or not is_lengths_file(workload.lengths):
+            _kept[key] = found
+            if len(_kept) > MAX_KEPT:
+                _kept.pop(next(iter(_kept)), None)
+    family, strategy, feasible, evaluated = found
+    return Choice(
+        strategy=strategy, software=software[family], feasible=feasible, evaluated=evaluated,
+        asked=asked,
+    )  # fmt: skip
+
+
+_kept: dict[bytes, tuple[int, Strategy, bool, int]] = {}
+"""Family of software, strategy, whether it can run, and how many were estimated."""
+
+
+def _choose(
+    asked: dict[str, Any], software: list[Software], by: str
+) -> tuple[int, Strategy, bool, int]:
+    """Estimate the usual strategies and take the best; the answer is as in `_kept`."""
+    model, cluster, workload = asked["model"], asked["cluster"], asked["workload"]
+    tried: list[tuple[int, Strategies, Estimates]] = []
+    for family, each in enumerate(software):
         space = _space(
             model.layers,
             model.heads,
@@ -93,16 +147,13 @@ def usual(
             cluster.scale_up_domain,
             workload.global_batch,
             workload.seq_len,
-            chunks="interleaved" in software.stack.schedules,
-            pipelines="1f1b" in software.stack.schedules,
-            sharded=sharded,
+            chunks="interleaved" in each.stack.schedules,
+            pipelines="1f1b" in each.stack.schedules,
+            sharded=bool(family),
         )
         if space is not None:
-            many = estimate(
-                model, cluster, workload, space, stack=software.stack, convention=convention,
-                fit=fit,
-            )  # fmt: skip
-            tried.append((software, space, many))
+            many = estimate(strategy=space, **asked | {"stack": each.stack})
+            tried.append((family, space, many))
     if not tried:
         raise InputError(
             f"no strategy suits {cluster.accelerators:,} GPUs and a batch of "
@@ -111,23 +162,17 @@ def usual(
             field="batch",
         )
     place, row = _best(tried, by)
-    software, space, many = tried[place]
-    chosen = space[row]
+    family, space, _ = tried[place]
     codes = [_flat(many.infeasible_code, space) for _, space, many in tried]
-    return Choice(
-        estimate=estimate(
-            model, cluster, workload, chosen, stack=stack, convention=convention, fit=fit
-        ),
-        software=software,
-        evaluated=sum(int(np.count_nonzero((c == 0.0) | (c == OUT_OF_MEMORY))) for c in codes),
-    )
+    evaluated = sum(int(np.count_nonzero((c == 0.0) | (c == OUT_OF_MEMORY))) for c in codes)
+    return family, space[row], bool(codes[place][row] == 0.0), evaluated
 
 
 def _flat(column: Array, space: Strategies) -> Array:
     return np.broadcast_to(column, space.shape).ravel()
 
 
-def _best(tried: list[tuple[Software, Strategies, Estimates]], by: str) -> tuple[int, int]:
+def _best(tried: list[tuple[int, Strategies, Estimates]], by: str) -> tuple[int, int]:
     """Place of the family and of the row that is best, the simplest of ties."""
     sizes = np.cumsum([0, *(len(space) for _, space, _ in tried)])
     codes = np.concatenate([_flat(many.infeasible_code, space) for _, space, many in tried])

@@ -9,6 +9,7 @@ the software ("selective", None) are replaced by what they mean there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -156,7 +157,9 @@ def _microbatches(facts: Facts) -> int | None:
     """Gradient accumulation steps, where they are said or follow."""
     if facts.get("num_microbatches") is not None:
         return whole(facts["num_microbatches"])
-    per_step = facts.get("micro_batch", 0) * facts.get("dp_replicate", 1) * facts.get("dp_shard", 1)
+    degrees = (facts.get("micro_batch", 0), facts.get("dp_replicate", 1), facts.get("dp_shard", 1))
+    # A word in place of a number is refused later, with its name.
+    per_step = math.prod(whole(each) or 0 for each in degrees)
     batch = whole(facts.get("global_batch"))
     return batch // per_step if batch and per_step and facts.get("gpus") else None
 

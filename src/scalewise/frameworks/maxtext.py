@@ -25,6 +25,7 @@ from scalewise.frameworks.table import (
     Said,
     Settings,
     read_rows,
+    tokens_of,
     whole,
 )
 from scalewise.model import load_model
@@ -167,7 +168,11 @@ def _write_batch(facts: Facts, said: Said) -> None:
 def _read_batch(settings: Settings) -> Facts:
     given = {**_DEFAULTS, **settings}
     mesh = _read_mesh(settings)
-    micro = float(given["per_device_batch_size"]) * mesh["tp"] * mesh["cp"]
+    # A word in place of a number is no batch, nor is a product that no float holds.
+    try:
+        micro = float(given["per_device_batch_size"]) * mesh["tp"] * mesh["cp"]
+    except (TypeError, ValueError, OverflowError):
+        micro = 0.0
     steps = whole(given["gradient_accumulation_steps"]) or 1
     if micro < 1 or micro % 1:
         return {"num_microbatches": steps}
@@ -233,7 +238,7 @@ def _read_tokens(settings: Settings) -> Facts:
     facts = _read_batch(settings)
     seq = whole(settings.get("max_target_length"))
     if steps and steps > 0 and seq and "global_batch" in facts:
-        return {"tokens": float(steps * seq * facts["global_batch"])}
+        return tokens_of(steps, seq, facts["global_batch"])
     return {}
 
 

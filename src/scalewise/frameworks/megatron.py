@@ -23,6 +23,7 @@ from scalewise.frameworks.table import (
     Said,
     Settings,
     Value,
+    tokens_of,
     whole,
 )
 from scalewise.model import Model
@@ -427,7 +428,7 @@ def _write_tokens(facts: Facts, said: Said) -> None:
 
 def _read_tokens(settings: Settings) -> Facts:
     samples, seq = whole(settings.get("train_samples")), whole(settings.get("seq_length"))
-    return {"tokens": float(samples * seq)} if samples and seq else {}
+    return tokens_of(samples, seq) if samples and seq else {}
 
 
 def _check_together(facts: Facts, said: Said) -> None:

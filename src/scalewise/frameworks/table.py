@@ -14,6 +14,7 @@ is a row too: it refuses the value, or warns, and reads as what the framework do
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -278,8 +279,18 @@ def whole(value: Value) -> int | None:
         return None
     try:
         return int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
+
+
+def tokens_of(*factors: int) -> Facts:
+    """Return a token budget as facts: none where no float holds it."""
+    tokens = math.prod(factors)
+    return {"tokens": float(tokens)} if 0 < tokens < MAX_TOKENS else {}
+
+
+MAX_TOKENS = 10**30
+"""Limit of a token budget, far beyond any run."""
 
 
 def _shown(value: object) -> str:

@@ -22,6 +22,7 @@ from scalewise.frameworks.table import (
     Row,
     Said,
     Settings,
+    tokens_of,
     whole,
 )
 from scalewise.model import Model, load_model
@@ -318,7 +319,7 @@ def _read_tokens(settings: Settings) -> Facts:
     steps, seq = whole(settings.get("training.steps")), whole(settings.get("training.seq_len"))
     batch = whole(settings.get("training.global_batch_size"))
     if steps and seq and batch and batch > 0:
-        return {"tokens": float(steps * seq * batch)}
+        return tokens_of(steps, seq, batch)
     return {}
 
 

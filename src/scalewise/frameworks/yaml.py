@@ -38,7 +38,7 @@ def write_yaml(value: Mapping[str, Any], indent: int = 0) -> str:
     """
     lines = []
     for key, each in value.items():
-        if isinstance(each, Mapping):
+        if isinstance(each, Mapping) and each:
             lines.append(f"{' ' * indent}{key}:\n{write_yaml(each, indent + 2)}")
         else:
             lines.append(f"{' ' * indent}{key}: {_scalar_text(each)}\n")

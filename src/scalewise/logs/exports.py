@@ -19,7 +19,7 @@ from scalewise.errors import InputError, did_you_mean
 from scalewise.logs import hf_trainer
 from scalewise.logs.blocks import line_blocks
 from scalewise.logs.line import GIB
-from scalewise.logs.run_log import RunLog, Steps
+from scalewise.logs.run_log import MAX_STEP, RunLog, Steps
 from scalewise.numeric import Array
 from scalewise.reading import parse_json, read_csv, read_text
 
@@ -147,7 +147,7 @@ def _json_rows(path: str, damaged: list[int]) -> Iterable[tuple[int, Mapping[str
                 continue
             try:
                 value = msgspec.json.decode(text)
-            except (msgspec.DecodeError, RecursionError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 damaged.append(first + place)
                 continue
             if not isinstance(value, dict):
@@ -233,7 +233,7 @@ def _steps(
         if not any(np.isfinite(values[name]) for name in main):
             continue
         number = _number(row.get(step_name), at, step_name, path) if step_name else float(len(line))
-        if not np.isfinite(number) or number in seen:
+        if not abs(number) < MAX_STEP or number in seen:
             continue
         seen.add(number)
         line.append(at)
@@ -249,7 +249,9 @@ def _steps(
     missing = np.full(count, np.nan)
     found: dict[str, Array] = {}
     for name, (quantity, factor) in chosen.items():
-        found[quantity] = np.array(numbers[name]) * factor
+        # What overflows is infinite, which counts as not known.
+        with np.errstate(over="ignore"):
+            found[quantity] = np.array(numbers[name]) * factor
     every = np.maximum(np.diff(np.array(step), prepend=step[0] - 1.0), 1.0)
     if count > 2:
         every[0] = np.median(every[1:])
@@ -268,7 +270,7 @@ def _number(value: Any, line: int, column: str | None, path: str) -> float:
         return float("nan")
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(
             f"{path}, line {line}: {column} = {str(value)[:40]!r} is not a number",
             hint="blank means not known",

@@ -9,6 +9,7 @@ digits.
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -47,12 +48,12 @@ def stated(columns: dict[str, Array], line: int) -> dict[str, Stated]:
     """
     total, device = columns["total_tokens"], columns["device_tokens"]
     tokens, batch = float(np.median(total * columns["seconds"])), float(columns["batch"][-1])
-    ratio = float(np.median(total / device))
-    found = {}
+    ratio = float(np.median(total / device)) if np.all(device > 0.0) else math.inf
+    found: dict[str, Stated] = {}
     if ratio * ROUNDING < 0.5:
         found["gpus"] = Stated(value=str(round(ratio)), line=line)
     # Whether the batch counts tokens is told by their number: a sequence has more than one.
-    if tokens / batch > 8.0 and batch == int(batch) and batch < 1000.0:
+    if batch > 0.0 and tokens / batch > 8.0 and batch == int(batch) and batch < 1000.0:
         found["batch"] = Stated(value=str(int(batch)), line=line)
         power = 2.0 ** np.round(np.log2(tokens / batch))
         if abs(tokens / batch / power - 1.0) < ROUNDING:

@@ -34,7 +34,7 @@ from scalewise.logs.clock import clock_of
 from scalewise.logs.dense import HEAD, columns_of, read_dense
 from scalewise.logs.line import ANSI, StepLine
 from scalewise.logs.progress_bar import MARKS, Reading, longest, reading, windows
-from scalewise.logs.run_log import CHECKPOINT, EVALUATION, RunLog, Stated, Steps
+from scalewise.logs.run_log import CHECKPOINT, EVALUATION, MAX_STEP, RunLog, Stated, Steps
 from scalewise.numeric import Array, Index
 
 LINES: tuple[StepLine, ...] = (
@@ -312,6 +312,7 @@ def _columns(lines: _Lines) -> dict[str, Array]:
     }
     if "step" not in columns:
         columns["step"] = np.arange(1.0, len(lines.line) + 1.0)
+    columns["step"] = np.minimum(columns["step"], MAX_STEP)
     return columns
 
 

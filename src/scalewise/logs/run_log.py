@@ -52,11 +52,19 @@ class Steps:
         return len(self.line)
 
     def times(self) -> Array:
-        """Return what is proportional to the time of a step: seconds, or the inverse of a rate."""
+        """Return what is proportional to the time of a step: seconds, or the inverse of a rate.
+
+        A rate of zero, as of a step that has not ended, gives infinity: no time.
+        """
         for column in (self.seconds, self.device_tokens, self.total_tokens, self.samples):
             if np.isfinite(column).any():
-                return column if column is self.seconds else 1.0 / column
+                with np.errstate(divide="ignore"):
+                    return column if column is self.seconds else 1.0 / column
         return self.seconds
+
+
+MAX_STEP = 2.0**53
+"""Limit of the number of a step: floats beyond are no exact whole numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)

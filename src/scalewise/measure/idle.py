@@ -32,6 +32,9 @@ JOURNAL = "launches.json"
 LOOP_BYTES = 16 * 2**20
 """Bytes that each core hashes in the fixed loop: about 10 to 40 ms with SHA-256 in OpenSSL."""
 
+LOOP_LIMIT = 3600.0
+"""Seconds of a loop beyond which a journal is damaged."""
+
 LOOPS = 5
 """Repeats of the loop; the median counts."""
 
@@ -93,7 +96,9 @@ def disturbance(ids: Iterable[str], notes: Mapping[str, LaunchNote]) -> float:
     """
     fastest = min((min(each.before, each.after) for each in notes.values()), default=0.0)
     known = [notes[each] for each in ids if each in notes]
-    if not known or fastest <= 0.0:
+    slowest = max((max(each.before, each.after) for each in known), default=0.0)
+    # A damaged journal says nothing.
+    if not known or not fastest > 0.0 or not slowest < LOOP_LIMIT:
         return 0.0
     slow = [max(each.before, each.after) / fastest for each in known]
     mean = sum(slow) / len(slow)

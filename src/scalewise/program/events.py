@@ -33,6 +33,10 @@ OPERATIONS = (
 """Collectives and transfers by the names that NCCL and MPI have for them."""
 
 
+MAX_SIZE = 1e24
+"""Limit of FLOPs and bytes of one event: beyond any kernel, and no sum of them overflows."""
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One thing that the rank issued, in the order in which it issued them."""
 
@@ -186,4 +190,24 @@ def read_captures(path: str | Path) -> list[Capture]:
         ) from error
     if not found:
         raise InputError(f"{path} holds no capture", hint="capture the program again")
+    for capture in found:
+        for event in capture.events:
+            if (wrong := _wrong(event, capture)) is not None:
+                raise InputError(
+                    f"{path} is no capture of a program: event {event.tick}: {wrong}",
+                    hint="capture the program again",
+                )
     return found
+
+
+def _wrong(event: Event, capture: Capture) -> str | None:
+    """Return what cannot be about an event, or None."""
+    if event.kind == "collective":
+        if event.name not in OPERATIONS:
+            return f"unknown collective `{event.name[:40]}`"
+        if event.group not in capture.groups or not capture.groups[event.group].ranks:
+            return f"unknown group `{event.group[:40]}`"
+    for name in ("flops", "read", "written", "bytes"):
+        if not 0.0 <= (value := getattr(event, name)) < MAX_SIZE:
+            return f"{name} = {value:g}"
+    return None

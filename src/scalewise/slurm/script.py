@@ -36,7 +36,7 @@ def header(options: Mapping[str, Any], notes: Sequence[str] = ()) -> list[str]:
     for name, value in options.items():
         if value is not None:
             flag = "--" + name.replace("_", "-")
-            if not _WORD.fullmatch(str(value)):
+            if not _WORD.fullmatch(str(value)) or not str(value).isprintable():
                 raise InputError(
                     f"{flag} {str(value)[:40]!r}: blanks, quotes and control characters are not "
                     "supported",

@@ -54,6 +54,8 @@ class Endpoint:
     """What may be asked; None for a GET without arguments."""
     lane: Lane = "quick"
     """Where it is computed."""
+    places: bool = False
+    """Whether it needs to know where the measured runs lie, which takes seconds to lay out."""
     media: str = "application/json"
     """What the answer is."""
 
@@ -205,12 +207,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         words="The nearest measured runs, and a grade.",
         answer=_plain(_nearest),
         lane="here",
+        places=True,
     ),
     Endpoint(
         path="/api/overlay",
         words="Measured runs to draw beside a curve.",
         answer=_plain(_overlay),
         lane="here",
+        places=True,
     ),
     Endpoint(
         path="/api/assumptions",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import log2
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,7 +25,7 @@ from scalewise.evidence.degraded import degraded
 from scalewise.evidence.left_out_table import LeftOutRow, read_left_out
 from scalewise.evidence.runs import Run, read_runs
 from scalewise.evidence.table import completed_plan
-from scalewise.evidence.validate import JUDGED_QUALITIES, judge, with_left_out
+from scalewise.evidence.validate import JUDGED_QUALITIES, Verdict, judge, with_left_out
 from scalewise.step.sequences import useful_flops
 
 if TYPE_CHECKING:
@@ -125,6 +126,11 @@ class Index:
         self.table = runs() if table is None else table
         numbers: Array = np.array([place.numbers for place in found], dtype=float)
         self.numbers = numbers.reshape(len(found), len(WEIGHTS))
+        self.chips, self.precisions, self.stacks = (
+            np.array([getattr(place, name) for place in found], dtype=str)
+            for name in ("architecture", "precision", "stack")
+        )
+        self.experts = np.array([place.experts for place in found], dtype=bool)
 
     def distances(self, e: Estimate) -> Array:
         """How far each run is from an estimate; infinitely far if only one of them has experts."""
@@ -133,23 +139,22 @@ class Index:
         away: Array = np.abs(self.numbers - here) @ np.array(WEIGHTS)
         precision = s.precision or e.workload.precision
         chip = e.cluster.accelerator.architecture
-        away = away + [
-            OTHER_CHIP * (place.architecture != chip)
-            + OTHER_PRECISION * (place.precision != precision)
-            + OTHER_STACK * (place.stack != e.stack.name)
-            for place in self.places
-        ]
-        alike = [place.experts == (e.model.moe is not None) for place in self.places]
+        away = away + OTHER_CHIP * (self.chips != chip)
+        away = away + OTHER_PRECISION * (self.precisions != precision)
+        away = away + OTHER_STACK * (self.stacks != e.stack.name)
+        alike = self.experts == (e.model.moe is not None)
         return np.where(alike, away, np.inf)
 
 
 _index: Index | None = None
+_laying = Lock()
 
 
 def index() -> Index:
     """All shipped runs; laid out once, which takes seconds, unless `share` has brought them."""
-    if _index is None:
-        share(places())
+    with _laying:
+        if _index is None:
+            share(places())
     assert _index is not None
     return _index
 
@@ -186,7 +191,8 @@ def nearest(index: Index, e: Estimate) -> dict[str, Any]:
         if key in seen:
             continue
         seen.add(key)
-        shown.append(_answer(run, here, float(away[place])))
+        verdict = _verdict(here.row) if index.table is runs() else judge(run)
+        shown.append(_answer(run, here, verdict, float(away[place])))
         if len(shown) == SHOWN:
             break
     minimum = shown[0]["distance"]
@@ -245,8 +251,7 @@ def _words(grade: str, minimum: float, within: int) -> str:
     return f"the nearest measured run is {minimum:.1f} doublings away"
 
 
-def _answer(run: Run, place: Place, distance: float) -> dict[str, Any]:
-    verdict = judge(run)
+def _answer(run: Run, place: Place, verdict: Verdict, distance: float) -> dict[str, Any]:
     return {
         "id": run.id,
         "source": run.source,
@@ -326,13 +331,14 @@ def split_of(run: Run) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _error(row: int) -> float | None:
-    return judge(runs()[row]).error
+def _verdict(row: int) -> Verdict:
+    """The verdict on a shipped run."""
+    return judge(runs()[row])
 
 
 def errors(rows: list[int]) -> list[float | None]:
     """Errors of the predictions of some shipped runs; a worker keeps what it once computed."""
-    return [_error(row) for row in rows]
+    return [_verdict(row).error for row in rows]
 
 
 def bias(found: list[float | None]) -> dict[str, Any]:

@@ -129,7 +129,10 @@ class Service:
             quick.warm()
             workers.warm()
             # Where the measured runs lie is needed by every first page.
-            workers.submit(nearest.places).add_done_callback(_indexed)
+            laid_out = quick.submit(nearest.places)
+            laid_out.add_done_callback(_indexed)
+            self.indexed = asyncio.wrap_future(laid_out)
+            self.indexed.add_done_callback(_heard)
             threads.submit(_warm)
             yield
             for slot in range(len(workers.flags)):
@@ -222,6 +225,9 @@ class Service:
         elif each.lane == "quick":
             answer = await self.quick.answer(api.ask, each.path, body)
         else:
+            if each.places and not self.indexed.done():
+                # Everybody would lay them out anew, and block the threads meanwhile.
+                await asyncio.wait([self.indexed])
             answer = await self._in_thread(api.ask, each.path, body)
         if not self.own.runs:
             return answer
@@ -229,11 +235,10 @@ class Service:
         return added
 
     def _ended(self, ticket: Ticket | None, job: asyncio.Task[bytes]) -> None:
-        """Give a ticket back; a failure that nobody waits for is heard here."""
+        """Give a ticket back."""
         if ticket is not None:
             self.workers.close_ticket(ticket)
-        if not job.cancelled():
-            job.exception()
+        _heard(job)
 
     def _stream(
         self, each: api.Endpoint, job: asyncio.Task[bytes], ticket: Ticket, key: Any
@@ -276,6 +281,12 @@ def _ask(path: str, body: bytes, slot: int) -> bytes:
 def _indexed(future: Any) -> None:
     if not future.cancelled() and future.exception() is None:
         nearest.share(future.result())
+
+
+def _heard(job: asyncio.Future[Any]) -> None:
+    """Hear a failure that nobody waits for, which asyncio would print."""
+    if not job.cancelled():
+        job.exception()
 
 
 async def _wait(
