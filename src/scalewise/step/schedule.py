@@ -91,8 +91,8 @@ def microbatch_latency(
     waits = case.split.shards_gradients & ~case.habits.reduces_each(case.split)
     if traffic.sync is not None:
         waits = waits | case.habits.syncs_once(case.split)
-    slower = (more - near - (stage.others - own_near)) * (block.path_inner - block.path_unreduced)
-    slower = slower + (near - own_near) * (block.path_near - block.path_unreduced)
+    slower = (more - near - (stage.others - own_near)) * (block.path_inner - block.path_early)
+    slower = slower + (near - own_near) * (block.path_near - block.path_early)
     latency = MicrobatchLatency(
         forward=more * block.first_forward
         + pp * (block.forward_alone + gather)
