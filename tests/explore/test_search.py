@@ -201,7 +201,7 @@ def test_wrong_words_are_sentences():
 def test_rows_of_a_piece_are_strategies():
     piece = next(iter(pieces(LLAMA, H100, WORK, FEW)))
     assert isinstance(piece, Strategies)
-    assert piece[0].tp == 1
+    assert piece[0].pp == 1
 
 
 def test_several_threads_find_what_one_finds():

@@ -253,7 +253,7 @@ class Split(Part):
     @lazy
     def zero_bubble(self) -> Mask:
         """ZB-H1 and ZB-V: weight gradients are deferred."""
-        return mask((self.schedule >= _ZBH1) & self.pipelined)
+        return squeeze_constant_axes(mask((self.schedule >= _ZBH1) & self.pipelined))
 
     @lazy
     def split_ends(self) -> Mask:
