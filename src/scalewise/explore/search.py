@@ -25,7 +25,7 @@ from scalewise.errors import InputError, did_you_mean
 from scalewise.explore.objectives import OBJECTIVES, effort, objective, objective_of, why_slower
 from scalewise.explore.ranking import ParetoFront, Rows, TopK, candidates, smallest
 from scalewise.explore.space import Limits, count, pieces
-from scalewise.numeric import Array, Index
+from scalewise.numeric import Array, Index, keep_freed_memory
 from scalewise.physics.memory import fit_chance
 from scalewise.ranges import TIE_CHANCE, chance, ratio_deviation
 from scalewise.results import Result
@@ -114,7 +114,7 @@ class _Question:
     model: Model
     cluster: Cluster
     workload: Workload
-    stack: Software | Stack | str | None
+    stack: Stack | str | None
     """Software; None for the usual one of each strategy."""
     convention: Convention
     by: str
@@ -234,8 +234,8 @@ def _best_of_meshes(
     for mesh, split in sorted(places.items()):
         layer = split[int(np.argmin(minimum[split]))]
         if mesh not in so_far or minimum[layer] < so_far[mesh].bound:
-            place = np.argmin(table[:, layer]) * len(minimum) + layer
-            found[mesh] = Rows.of(values, piece, np.array([place]))
+            row = np.argmin(table[:, layer]) * len(minimum) + layer
+            found[mesh] = Rows.of(values, piece, np.array([row]))
     return found
 
 
@@ -350,9 +350,7 @@ def search(
         best_by_tp_pp=best_by_tp_pp,
         fit=fit,
     )
-    # glibc returns freed memory to the system and takes it again, page by page, unless it has once
-    # seen a block of this size freed: a third of the time of a large search.
-    np.empty(31 * 2**20, dtype=np.uint8)
+    keep_freed_memory()
     kept, minimum, front = TopK(max(top, MAX_TIES)), TopK(1), ParetoFront(len(pareto))
     meshes: dict[tuple[int, int], TopK] = {}
     safe = Rows.none(2)

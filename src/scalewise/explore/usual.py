@@ -20,6 +20,7 @@ import numpy as np
 from scalewise.errors import InputError
 from scalewise.explore.objectives import effort, objective
 from scalewise.explore.space import divisors, equal_chunks
+from scalewise.numeric import keep_freed_memory
 from scalewise.ranges import tie_width
 from scalewise.software import Software, choose_stack
 from scalewise.step.estimate import CHOSEN_FIT, Estimates, estimate
@@ -82,6 +83,7 @@ def usual(
     Raises:
         InputError: If no strategy at all suits the size and the batch.
     """
+    keep_freed_memory()
     tried: list[tuple[Software, Strategies, Estimates]] = []
     for sharded in (False, True):
         software = choose_stack(stack, cluster, fully_sharded=sharded, frozen=workload.tuned.frozen)
