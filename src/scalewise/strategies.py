@@ -201,20 +201,24 @@ class Strategies:
             raise InputError("no strategy is given", hint="give at least one")
         return cls({name: np.broadcast_to(array, (length,)) for name, array in arrays.items()})
 
-    def rows(self, places: Index) -> dict[str, Array]:
-        """Return the columns of some rows, by flat index."""
+    @classmethod
+    def of_codes(cls, codes: Array) -> Strategies:
+        """Build from what `codes` gives."""
+        return cls(dict(zip(FIELDS, codes, strict=True)))
+
+    def codes(self, places: Index) -> Array:
+        """Return some rows, by flat index: a line per field, in the order of `FIELDS`."""
         index = np.unravel_index(places, self.shape)
-        first = np.zeros_like(places)
-        # A tenth of the cost of `np.broadcast_to`, which a small search would notice.
-        return {
-            name: column[
-                tuple(
-                    place if length > 1 else first
-                    for place, length in zip(index, column.shape, strict=True)
-                )
-            ]
-            for name, column in self._columns.items()
-        }
+        found = np.empty((len(FIELDS), len(places)))
+        for line, name in zip(found, FIELDS, strict=True):
+            column = self._columns[name]
+            if column.size == 1:
+                line[:] = column.reshape(-1)
+            else:
+                # A tenth of the cost of `np.broadcast_to`, which a small search would notice.
+                along = zip(index, column.shape, strict=True)
+                line[:] = column[tuple(place if n > 1 else 0 for place, n in along)]
+        return found
 
     def __len__(self) -> int:
         return math.prod(self.shape)
@@ -240,7 +244,6 @@ class Strategies:
 
     def _decoded(self, places: Index) -> Iterator[Strategy]:
         """Some rows as objects, by flat index."""
-        columns = self.rows(places)
-        for codes in zip(*(columns[field].tolist() for field in FIELDS), strict=True):
+        for codes in self.codes(places).T.tolist():
             values = {field: decode(field, code) for field, code in zip(FIELDS, codes, strict=True)}
             yield msgspec.convert(values, Strategy)

@@ -11,18 +11,20 @@ from scalewise.strategies import FIELDS, Strategies
 
 # Few different values, so that there are ties; infinity stands for what cannot run.
 VALUES = st.lists(st.sampled_from((1.0, 2.0, 2.5, 3.0, 7.0, np.inf)), max_size=30)
+MICRO_BATCH = FIELDS.index("micro_batch")
 POINTS = st.lists(st.tuples(*[st.integers(1, 6)] * 3), min_size=1, max_size=40)
 
 
 def rows_of(*values, start=0):
     """Rows of one objective; the micro-batch says which row it was."""
     micro = np.arange(start, start + len(values)) + 1.0
-    columns = {name: np.ones(len(values)) for name in FIELDS} | {"micro_batch": micro}
-    return Rows(values=np.array([values], dtype=float), columns=columns)
+    codes = np.ones((len(FIELDS), len(values)))
+    codes[MICRO_BATCH] = micro
+    return Rows(values=np.array([values], dtype=float), codes=codes)
 
 
 def places(rows):
-    return (rows.columns["micro_batch"] - 1).astype(int).tolist()
+    return (rows.codes[MICRO_BATCH] - 1).astype(int).tolist()
 
 
 def test_smallest_in_order_with_the_first_of_equals_first():
@@ -123,7 +125,7 @@ def test_front_of_many_pieces_is_the_front_of_all(points, size):
     for start in range(0, len(points), size):
         values = np.array(points[start : start + size], dtype=float).T
         rows = rows_of(*values[0], start=start)
-        rows = Rows(values=values, columns=rows.columns)
+        rows = Rows(values=values, codes=rows.codes)
         found = candidates(values, np.arange(values.shape[1]), front.rows.values)
         front.add(rows.take(found))
     assert set(map(tuple, front.rows.values.T)) == front_by_hand(points)

@@ -169,10 +169,9 @@ def test_a_stopped_search_keeps_the_best_so_far():
             best_by_tp_pp=True,
         )  # fmt: skip
         assert found.interrupted
-        # The first piece has no pipeline, and nothing of the others was counted.
+        # The first piece has the fewest data-parallel ranks, and nothing of the others was counted.
         assert found.evaluated == len(next(pieces(LLAMA, H100, WORK, FEW)))
-        assert found.best.strategy.pp == 1
-        assert {pp for _, pp in found.best_by_tp_pp} == {1}
+        assert {e.strategy.data_parallel for e in found.best_by_tp_pp.values()} == {4}
 
 
 def test_pareto_front():
@@ -201,7 +200,7 @@ def test_wrong_words_are_sentences():
 def test_rows_of_a_piece_are_strategies():
     piece = next(iter(pieces(LLAMA, H100, WORK, FEW)))
     assert isinstance(piece, Strategies)
-    assert piece[0].tp == 1
+    assert piece[0].data_parallel == 4
 
 
 def test_several_threads_find_what_one_finds():

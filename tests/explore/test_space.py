@@ -124,7 +124,7 @@ def test_a_product_is_its_rows_bit_by_bit(space, data):
         return
     piece = found[data.draw(st.integers(0, len(found) - 1), label="piece")]
     stack = data.draw(stacks(cluster.accelerator.kind), label="stack")
-    rows = Strategies(piece.rows(np.arange(len(piece))))
+    rows = Strategies.of_codes(piece.codes(np.arange(len(piece))))
     shaped = estimate(model, cluster, workload, piece, stack=stack)
     flat = estimate(model, cluster, workload, rows, stack=stack)
 

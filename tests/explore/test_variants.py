@@ -60,7 +60,7 @@ def test_a_product_is_its_rows_bit_by_bit():
     cluster, variants = load_cluster("dgx-h100", 16), tuple(VARIANTS)
     space = Limits(recompute=("none",), pp=(1, 2), tp=(1, 2), cp=(1, 2), variants=variants)
     for piece in list(pieces(MODEL, cluster, WORK, space, size=4096))[::9]:
-        rows = Strategies(piece.rows(np.arange(len(piece))))
+        rows = Strategies.of_codes(piece.codes(np.arange(len(piece))))
         shaped = estimate(MODEL, cluster, WORK, piece, stack="pytorch")
         flat = estimate(MODEL, cluster, WORK, rows, stack="pytorch")
         for name in ("step_seconds", "memory_bytes", "infeasible_code"):

@@ -8,7 +8,6 @@ import pytest
 from scalewise.model import Moe
 from scalewise.physics.collectives import all_gather_seconds, all_reduce_seconds
 from scalewise.step.data_parallel import (
-    backward_critical_path,
     beside_backward,
     expert_traffic,
     exposed_last_all_reduce,
@@ -100,7 +99,7 @@ def test_gradients_reduced_once_overlap_only_the_last_backward():
     case, ten = case_of("zero2x2", stack=stack), np.array([10.0])
     n = one(case.split.num_microbatches)
     traffic = replace(layer_traffic(case), reduce=ten * 0.4, backward=ten * 0.4)
-    found = overlapped_backward(case, ten, traffic)
+    found = overlapped_backward(case, ten, traffic).mean
     block = ten + found.slowed + found.exposed
     assert one(found.exposed) == pytest.approx((4.0 * n - 15.0) / n)  # contention 0.5
     assert one(block) == pytest.approx(((n - 1.0) * 10.0 + 4.0 * n) / n)
@@ -158,16 +157,28 @@ def test_a_pass_leaves_its_last_reductions_behind():
     traffic = replace(
         layer_traffic(case), all_gather=gathers, backward_all_gather=gathers, reduce=ten * 0.8
     )
-    inner, last, unreduced = backward_critical_path(case, ten, traffic)
-    assert one(inner) == one(last) == pytest.approx(15.0)
-    assert one(unreduced) == pytest.approx(12.0)
+    found = overlapped_backward(case, ten, traffic)
+    assert one(found.inner) == one(found.near) == one(found.early) == pytest.approx(15.0)
     # Longer than backward: the last two wait for all-gathers alone.
-    inner, last, _ = backward_critical_path(case, ten, replace(traffic, reduce=ten * 1.8))
-    assert one(inner) == pytest.approx(22.0)
-    assert one(last) == pytest.approx(15.0)
+    found = overlapped_backward(case, ten, replace(traffic, reduce=ten * 1.8))
+    assert one(found.inner) == pytest.approx(22.0)
+    assert one(found.near) == pytest.approx(15.0)
     case = case_of("fsdp2-pp4-nodpoverlap", model=toy_model(layers=16))
-    inner, last, _ = backward_critical_path(case, ten, traffic)
-    assert one(inner) == one(last) == pytest.approx(22.0)
+    found = overlapped_backward(case, ten, traffic)
+    assert one(found.inner) == one(found.near) == pytest.approx(22.0)
+
+
+def test_micro_batches_before_the_last_reduce_nothing_where_gradients_are_reduced_once():
+    stack = toy_stack(reduce_every_micro_step=False)
+    case, ten = case_of("fsdp2-pp4", model=toy_model(layers=16), stack=stack), np.array([10.0])
+    gathers, n = ten * 0.4, one(case.split.num_microbatches)
+    traffic = replace(
+        layer_traffic(case), all_gather=gathers, backward_all_gather=gathers, reduce=ten * 1.8 / n
+    )
+    found = overlapped_backward(case, ten, traffic)
+    # All-gathers of 4 s, and of the last micro-batch reductions of 18 s; contention 0.5.
+    assert one(found.early) == pytest.approx(12.0)
+    assert one(found.inner) == pytest.approx(22.0)
 
 
 def test_fully_sharded_traffic_of_a_layer():

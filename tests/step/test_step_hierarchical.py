@@ -106,7 +106,7 @@ def test_the_last_backward_has_what_replicas_send():
     case = case_of("hsdp2x4-synconce", workload=work)
     traffic = layer_traffic(case)
     short = 0.0 * case.tokens + 1e-6
-    exposed = one(overlapped_backward(case, short, traffic).exposed)
+    exposed = one(overlapped_backward(case, short, traffic).mean.exposed)
     queue = one(traffic.backward_all_gather) + one(traffic.reduce)
     last = max(queue, one(traffic.sync.last_across))
     # Contention is 0.5 of the compute that overlaps.

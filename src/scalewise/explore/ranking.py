@@ -10,6 +10,7 @@ A space is evaluated in pieces; only these objects stay in memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,38 +24,38 @@ class Rows:
     """Strategies with their objectives, one row of `values` per objective."""
 
     values: Array
-    columns: dict[str, Array]
+    codes: Array
+    """Fields of the strategies as codes, one row per field in the order of `FIELDS`."""
 
-    @classmethod
-    def none(cls, objectives: int = 1) -> Rows:
+    @staticmethod
+    @lru_cache
+    def none(objectives: int = 1) -> Rows:
         """Return an empty selection."""
-        return cls(values=np.zeros((objectives, 0)), columns={f: np.zeros(0) for f in FIELDS})
+        return Rows(values=np.zeros((objectives, 0)), codes=np.zeros((len(FIELDS), 0)))
 
     @classmethod
     def of(cls, values: Array, strategies: Strategies, places: Index) -> Rows:
         """Return the rows at some indices of a piece."""
         if not len(places):
             return cls.none(len(values))
-        return cls(values=values[:, places], columns=strategies.rows(places))
+        return cls(values=values[:, places], codes=strategies.codes(places))
 
     def take(self, places: Index) -> Rows:
         """Return a subset."""
-        columns = {name: column[places] for name, column in self.columns.items()}
-        return Rows(values=self.values[:, places], columns=columns)
+        return Rows(values=self.values[:, places], codes=self.codes[:, places])
 
     def with_(self, other: Rows) -> Rows:
         """Return both, these first."""
+        if not other.values.shape[1]:
+            return self
         return Rows(
             values=np.concatenate([self.values, other.values], axis=1),
-            columns={
-                name: np.concatenate([column, other.columns[name]])
-                for name, column in self.columns.items()
-            },
+            codes=np.concatenate([self.codes, other.codes], axis=1),
         )
 
     def strategies(self) -> list[Strategy]:
         """Return a list of strategies."""
-        return list(Strategies(self.columns)) if self.values.shape[1] else []
+        return list(Strategies.of_codes(self.codes)) if self.values.shape[1] else []
 
 
 def smallest(values: Array, maximum: int, below: float = np.inf) -> Index:

@@ -25,7 +25,7 @@ from scalewise.errors import InputError, did_you_mean
 from scalewise.explore.objectives import OBJECTIVES, effort, objective, objective_of, why_slower
 from scalewise.explore.ranking import ParetoFront, Rows, TopK, candidates, smallest
 from scalewise.explore.space import Limits, count, pieces
-from scalewise.numeric import Array, Index, Mask
+from scalewise.numeric import Array, Index, keep_freed_memory
 from scalewise.physics.memory import fit_chance
 from scalewise.ranges import TIE_CHANCE, chance, ratio_deviation
 from scalewise.results import Result
@@ -71,7 +71,7 @@ class Search(Result):
     safest: Estimate | None = None
     """Of all within `SAFE_WITHIN` of the best, the one most likely to fit into memory."""
     pareto: list[Estimate] = field(default_factory=list)
-    """Pareto front of the given objectives."""
+    """Pareto front of the given objectives, best first in the first of them."""
     objectives: tuple[str, ...] = ()
     """Its objectives."""
     best_by_tp_pp: dict[tuple[int, int], Estimate] = field(default_factory=dict)
@@ -219,13 +219,13 @@ def _safe(values: Array, many: Estimates, piece: Strategies, best: float) -> Row
     near, memory = near[lighter], memory[lighter]
     capacity = many.cluster.accelerator.memory_bytes
     risks = 1.0 - np.asarray(fit_chance(memory, capacity, many.stack.memory_interval))
-    return Rows(values=np.stack([values[near], risks]), columns=piece.rows(near))
+    return Rows(values=np.stack([values[near], risks]), codes=piece.codes(near))
 
 
 def _best_of_meshes(
     values: Array, piece: Strategies, so_far: dict[tuple[int, int], TopK]
 ) -> dict[tuple[int, int], Rows]:
-    """Return the best row of each TP degree of a piece, which has one PP degree.
+    """Return the best row of each (tp, pp) of a piece.
 
     Args:
         values: Objective, one row, flat.
@@ -233,20 +233,22 @@ def _best_of_meshes(
         so_far: Values of earlier pieces; only better ones are returned.
     """
     table = values.reshape(-1, piece.shape[-1])
-    # How a layer is split is the last axis, and tp depends on nothing else.
+    # How a layer is split is the last axis, and tp and pp depend on nothing else.
     # Axis by axis, so that NumPy's inner loop is long: all at once it would be as long as the last.
     minimum = values.reshape(piece.shape)
     for _ in piece.shape[1:]:
         minimum = minimum.min(axis=0)
-    degrees = np.broadcast_to(piece.tp.reshape(-1), minimum.shape)
+    degrees = (np.broadcast_to(each.reshape(-1), minimum.shape) for each in (piece.tp, piece.pp))
+    places: dict[tuple[int, int], list[int]] = {}
+    for place, (tp, pp) in enumerate(zip(*degrees, strict=True)):
+        if minimum[place] < np.inf:
+            places.setdefault((int(tp), int(pp)), []).append(place)
     found = {}
-    for tp in sorted(set(degrees[minimum < np.inf].tolist())):
-        split = np.flatnonzero(degrees == tp)
-        layer = split[np.argmin(minimum[split])]
-        mesh = int(tp), int(piece.pp.flat[0])
+    for mesh, split in sorted(places.items()):
+        layer = split[int(np.argmin(minimum[split]))]
         if mesh not in so_far or minimum[layer] < so_far[mesh].bound:
-            place = np.argmin(table[:, layer]) * len(minimum) + layer
-            found[mesh] = Rows.of(values, piece, np.array([place]))
+            row = np.argmin(table[:, layer]) * len(minimum) + layer
+            found[mesh] = Rows.of(values, piece, np.array([row]))
     return found
 
 
@@ -274,19 +276,27 @@ def _examine(
     codes = np.broadcast_to(many.infeasible_code, piece.shape).ravel()
     runs = codes == 0.0
 
-    def column(name: str, allowed: Mask) -> Array:
-        values = np.broadcast_to(objective(many, name), piece.shape).ravel()
-        return np.where(allowed, values, np.inf)[None]
+    def columns(names: Sequence[str]) -> Array:
+        found = np.empty((len(names), *piece.shape))
+        for values, name in zip(found, names, strict=True):
+            values[...] = objective(many, name)
+        return found.reshape(len(names), -1)
 
-    values = column(ask.by, runs)
+    names = tuple(dict.fromkeys((ask.by, *ask.pareto)))
+    wanted = columns(names)
+    values = wanted[:1]
+    values[:, ~runs] = np.inf
     best = smallest(values[0], top, bound)
     nearest = Rows.none()
     if not runs.any():
-        needs = column("memory", codes == OUT_OF_MEMORY)
+        needs = columns(("memory",))
+        needs[:, codes != OUT_OF_MEMORY] = np.inf
         nearest = Rows.of(needs, piece, smallest(needs[0], 1))
     on_front = Rows.none(len(ask.pareto))
     if ask.pareto:
-        wanted = np.concatenate([column(name, runs) for name in ask.pareto])
+        # Values of what cannot run are not looked at.
+        if names != ask.pareto:
+            wanted = wanted[[names.index(name) for name in ask.pareto]]
         on_front = Rows.of(wanted, piece, candidates(wanted, np.flatnonzero(runs), front))
     return _Findings(
         evaluated=codes.size,
@@ -353,9 +363,7 @@ def search(
         best_by_tp_pp=best_by_tp_pp,
         fit=fit,
     )
-    # glibc returns freed memory to the system and takes it again, page by page, unless it has once
-    # seen a block of this size freed: a third of the time of a large search.
-    np.empty(31 * 2**20, dtype=np.uint8)
+    keep_freed_memory()
     kept, minimum, front = TopK(max(top, MAX_TIES)), TopK(1), ParetoFront(len(pareto))
     meshes: dict[tuple[int, int], TopK] = {}
     safe = Rows.none(2)
@@ -403,7 +411,7 @@ def search(
         simplest=next(iter(ask.full(equals.take(easiest))), None),
         loser=next(iter(ask.full(kept.rows.take(np.flatnonzero(~near)[:1]))), None),
         safest=_safest(ask, safe) if best and by != "memory" else None,
-        pareto=ask.full(front.rows),
+        pareto=sorted(ask.full(front.rows), key=lambda e: objective_of(e, pareto[0])),
         objectives=tuple(pareto),
         best_by_tp_pp=dict(zip(sorted(meshes), ask.full(of_meshes), strict=True)),
         nearest=None if best else next(iter(ask.full(minimum.rows)), None),

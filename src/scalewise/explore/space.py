@@ -39,7 +39,10 @@ loops run over those with many."""
 
 PIECE = 131072
 """Maximum number of rows of a piece: a column of 1 MiB stays in cache, and Python's cost per piece
-(about 5 ms) is shared by many rows. Half of it is 20% slower, a quarter 50%."""
+(about 3 ms) is shared by many rows."""
+
+SMALL = 3
+"""Products of less than this part of a piece cost more in Python than in NumPy."""
 
 LARGEST_MICRO_BATCH = 64
 LARGEST_CHUNKS = 12
@@ -267,32 +270,34 @@ def _layer_axis(
 
 def products(
     model: Model, cluster: Cluster, workload: Workload, limits: Limits
-) -> Iterator[dict[str, Axis]]:
-    """Yield the axes of every (pipeline stages, data-parallel ranks), in order."""
+) -> Iterator[list[dict[str, Axis]]]:
+    """Yield the products of each number of data-parallel ranks: one per pipeline stages."""
     count = cluster.accelerators
     recompute = [
         {"recompute": encode("recompute", word)} | ({"mlp_tiles": float(tiles)} if tiles else {})
         for word in limits.recompute or RECOMPUTE
         for tiles in limits.mlp_tiles or (0,)
     ]
-    for pp in _allowed(divisors(count), limits.pp):
-        if pp > model.layers:
-            break
-        pipeline = _pipeline_axis(model, pp, limits)
-        for inner in divisors(count // pp):
-            ranks = count // pp // inner
-            data = _data_axis(ranks, limits)
-            if limits.variants:
-                data = with_variants(data, limits.variants, cluster.scale_up_domain)
+    for ranks in divisors(count):
+        data = _data_axis(ranks, limits)
+        if limits.variants:
+            data = with_variants(data, limits.variants, cluster.scale_up_domain)
+        data, micro = _offloaded(data, limits), _micro_axis(workload, ranks, limits)
+        found = []
+        for pp in _allowed(divisors(count // ranks), limits.pp):
+            if pp > model.layers:
+                break
+            inner = count // ranks // pp
             axes = {
-                "pipeline": pipeline,
-                "data": _offloaded(data, limits),
+                "pipeline": _pipeline_axis(model, pp, limits),
+                "data": data,
                 "recompute": recompute,
-                "micro": _micro_axis(workload, ranks, limits),
+                "micro": micro,
                 "layer": _layer_axis(model, cluster, workload, limits, inner, count // pp),
             }
             if all(axes.values()):
-                yield axes
+                found.append(axes)
+        yield found
 
 
 _DEFAULT = Strategy()
@@ -310,30 +315,54 @@ _FIXED = {
 
 def count(model: Model, cluster: Cluster, workload: Workload, limits: Limits) -> int:
     """Return the number of strategies."""
-    spaces = products(model, cluster, workload, limits)
-    return sum(math.prod(map(len, axes.values())) for axes in spaces)
+    return sum(map(_rows, products(model, cluster, workload, limits)))
 
 
 def pieces(
     model: Model, cluster: Cluster, workload: Workload, limits: Limits, size: int = PIECE
 ) -> Iterator[Strategies]:
     """Yield the space in pieces of at most `size` rows."""
-    for axes in products(model, cluster, workload, limits):
-        for apart in _apart(axes, size):
-            for part in _cut(apart, size):
+    for several in products(model, cluster, workload, limits):
+        for axes in _joined(several, size):
+            for part in _cut(axes, size):
                 yield _laid_out(part)
 
 
-def _apart(axes: dict[str, Axis], size: int) -> Iterator[dict[str, Axis]]:
-    """Split off zero-bubble schedules where a product is split anyway: they cost more."""
-    if math.prod(map(len, axes.values())) <= size:
-        yield axes
-        return
+def _rows(several: Sequence[dict[str, Axis]]) -> int:
+    """Rows of products together."""
+    return sum(math.prod(map(len, axes.values())) for axes in several)
+
+
+def _joined(several: list[dict[str, Axis]], size: int) -> Iterator[dict[str, Axis]]:
+    """Yield products with the same data parallelism: large ones alone, small ones together.
+
+    Zero-bubble schedules go apart from the others: nothing of a layer depends on the schedule then,
+    and what their split of backward needs is not computed for others.
+    """
     halves = {encode("schedule", word) for word in ("zbh1", "zbv")}
-    for later in (False, True):
-        part = [here for here in axes["pipeline"] if (here["schedule"] in halves) is later]
-        if part:
-            yield {**axes, "pipeline": part}
+    small: list[list[dict[str, Axis]]] = []
+    for kind in (False, True):
+        parts = [
+            {**axes, "pipeline": chosen}
+            for axes in several
+            if (chosen := [here for here in axes["pipeline"] if (here["schedule"] in halves) is kind])
+        ]
+        yield from (part for part in parts if _rows([part]) > size // SMALL)
+        small.append([part for part in parts if _rows([part]) <= size // SMALL])
+    if sum(map(_rows, small)) <= size // SMALL:
+        small = [[*small[0], *small[1]]]
+    for parts in small:
+        if len(parts) == 1:
+            yield parts[0]
+        elif parts:
+            # How a stage may split its layers depends on the stages, so that both share an axis.
+            splits = [
+                {**stages, **layer}
+                for axes in parts
+                for stages in axes["pipeline"]
+                for layer in axes["layer"]
+            ]
+            yield {**parts[0], "pipeline": [{}], "layer": splits}
 
 
 def _cut(axes: dict[str, Axis], size: int) -> Iterator[dict[str, Axis]]:

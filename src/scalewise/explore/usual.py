@@ -24,6 +24,7 @@ from scalewise.errors import InputError
 from scalewise.explore.objectives import effort, objective
 from scalewise.explore.space import divisors, equal_chunks
 from scalewise.lengths import is_lengths_file
+from scalewise.numeric import keep_freed_memory
 from scalewise.optimizer import load_optimizer
 from scalewise.ranges import tie_width
 from scalewise.software import Software, choose_stack
@@ -137,6 +138,7 @@ def _choose(
 ) -> tuple[int, Strategy, bool, int]:
     """Estimate the usual strategies and take the best; the answer is as in `_kept`."""
     model, cluster, workload = asked["model"], asked["cluster"], asked["workload"]
+    keep_freed_memory()
     tried: list[tuple[int, Strategies, Estimates]] = []
     for family, each in enumerate(software):
         space = _space(

@@ -141,12 +141,13 @@ def protocol_rate(
 def _choose(times: Array, place: Placement, links: Links) -> Num:
     """Return NCCL's minimum over the protocols it may choose, or the requested one."""
     ll, ll128, simple = times
-    protocol = links.protocol
-    forced = where(protocol == 0.0, ll, where(protocol == 1.0, ll128, simple))
     able = (place.domains <= 1.0) | (links.ll128 > 0.0)
-    best = minimum(minimum(ll, simple), where(able, ll128, np.inf))
-    result: Num = where(protocol < 0.0, best, forced)
-    return result
+    best: Num = minimum(minimum(ll, simple), where(able, ll128, np.inf))
+    if some(links.protocol >= 0.0):
+        protocol = links.protocol
+        forced = where(protocol == 0.0, ll, where(protocol == 1.0, ll128, simple))
+        best = where(protocol < 0.0, best, forced)
+    return best
 
 
 def fill_seconds(bytes_: Num, depth: Num, bandwidth: Num) -> Num:
@@ -176,11 +177,12 @@ def _ring_seconds(bytes_: Num, place: Placement, links: Links, rounds: float) ->
     share = rounds * (place.ranks - 1.0) / place.ranks
     latency = _by_protocol(RING_BASE, axes) + call_latency(place, links)
     latency = latency + ring_hops_seconds(place, links, rounds, axes)
-    # Small pieces are bound by how many messages the fabric can take, not by its bytes.
-    messages = where(
-        place.domains > 1.0, rounds * (place.ranks - 1.0) * links.ring_step_seconds, 0.0
-    )
-    return _choose(latency + maximum(bytes_ * share / bandwidth, messages), place, links)
+    moving: Num = bytes_ * share / bandwidth
+    if some(links.ring_step_seconds):
+        # Small pieces are bound by how many messages the fabric can take, not by its bytes.
+        messages = rounds * (place.ranks - 1.0) * links.ring_step_seconds
+        moving = maximum(moving, where(place.domains > 1.0, messages, 0.0))
+    return _choose(np.asarray(latency + moving), place, links)
 
 
 def all_gather_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
@@ -322,10 +324,12 @@ def all_reduce_seconds(bytes_: Num, place: Placement, links: Links) -> Num:
     bytes_ = links.all_reduce_factor * bytes_
     ring = _ring_seconds(bytes_, place, links, 2.0)
     tree = _tree_seconds(bytes_, place, links)
-    switch = _nvls_seconds(bytes_, place, links)
-    best = minimum(minimum(ring, tree), switch)
-    best = where(links.algorithm == 0.0, ring, best)
-    best = where(links.algorithm == 1.0, tree, best)
+    best: Num = minimum(ring, tree)
+    if some(links.nvls):
+        best = minimum(best, _nvls_seconds(bytes_, place, links))
+    if some(links.algorithm >= 0.0):
+        best = where(links.algorithm == 0.0, ring, best)
+        best = where(links.algorithm == 1.0, tree, best)
     result: Num = where(place.ranks > 1.0, best, 0.0)
     return result
 

@@ -45,9 +45,14 @@ def device_watts(terms: Mapping[str, Num], total: Num, *, idle: Num, cap: Num) -
     >>> round(device_watts({"gemm": 0.6, "bubble": 0.4}, 1.0, idle=80.0, cap=700.0), 2)
     553.68
     """
-    activity: Num = 0.0
+    # First by activity: most terms are the same for many strategies, and there are few activities.
+    by_draw: dict[float, Num] = {}
     for name, seconds in terms.items():
-        activity = activity + ACTIVITY[name] * seconds
+        draw = ACTIVITY[name]
+        by_draw[draw] = by_draw.get(draw, 0.0) + seconds
+    activity: Num = 0.0
+    for draw, seconds in by_draw.items():
+        activity = activity + draw * seconds
     return idle + (cap - idle) * (activity / total)
 
 

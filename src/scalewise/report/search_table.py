@@ -98,8 +98,7 @@ def print_search(
         say(console, "Launch", launch_facts(best))
     if found.pareto:
         say(console, "Pareto front", ", ".join(found.objectives))
-        front = sorted(found.pareto, key=lambda e: objective_of(e, found.objectives[0]))
-        print_ranking(front[:FRONT_SHOWN], console, ties=lambda _: False)
+        print_ranking(found.pareto[:FRONT_SHOWN], console, ties=lambda _: False)
         if len(found.pareto) > FRONT_SHOWN:
             put(console, f"  ... ({len(found.pareto) - FRONT_SHOWN:,} more: --json)")
     put(console, evaluated_words(found), hang=2)

@@ -48,8 +48,8 @@ class Block:
     """The layer before the last of a pass."""
     path_last: Num
     """The last layer of a pass."""
-    path_unreduced: Num
-    """A layer of a pass without reductions."""
+    path_early: Num
+    """A layer of a micro-batch before the last, which may reduce nothing."""
     wgrad: Num
     """Weight gradients that can wait; 0 where they do not."""
     wgrad_alone: Num
@@ -80,12 +80,10 @@ def layer_block(case: Case, layer: Layer, traffic: LayerTraffic) -> Block:
     often = case.habits.gathers(case.split)
     slowed, exposed = data_parallel.overlapped(case, layer.forward, gather / often, gather)
     backward = data_parallel.overlapped_backward(case, alone, traffic)
-    slowed_backward, exposed_backward = backward.slowed, backward.exposed
-    reduce_fraction = 1.0 - backward.gathers / maximum(exposed_backward, 1e-30)
+    slowed_backward, exposed_backward = backward.mean.slowed, backward.mean.exposed
+    reduce_fraction = 1.0 - backward.mean.gathers / maximum(exposed_backward, 1e-30)
     late = maximum(alone - traffic.backward, 0.0)
-    inner, near, last, unreduced = alone, alone, alone, alone
-    if some(case.split.pipelined):
-        inner, near, unreduced = data_parallel.backward_critical_path(case, alone, traffic)
+    inner, near, last = backward.inner, backward.near, alone
     none = case.zeros
     wgrad: Num = none
     wgrad_alone: Num = none
@@ -112,7 +110,7 @@ def layer_block(case: Case, layer: Layer, traffic: LayerTraffic) -> Block:
         path_inner=inner,
         path_near=near,
         path_last=last,
-        path_unreduced=unreduced,
+        path_early=backward.early,
         wgrad=wgrad,
         wgrad_alone=wgrad_alone,
         late_compute=late,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from scalewise.recompute import MODULES
 from scalewise.step.parts import Host, Part, Rates, Sparse, Update
 from scalewise.step.tuned import Tuned
 from scalewise.strategies import encode
+
+if TYPE_CHECKING:
+    from scalewise.step.distinct import Distinct
 
 _MODULES = {module: 2.0**bit for bit, module in enumerate(MODULES)}
 _OFFLOADS = {word: 2.0**bit for bit, word in enumerate(OFFLOADS)}
@@ -253,7 +256,7 @@ class Split(Part):
     @lazy
     def zero_bubble(self) -> Mask:
         """ZB-H1 and ZB-V: weight gradients are deferred."""
-        return mask((self.schedule >= _ZBH1) & self.pipelined)
+        return squeeze_constant_axes(mask((self.schedule >= _ZBH1) & self.pipelined))
 
     @lazy
     def split_ends(self) -> Mask:
@@ -440,6 +443,13 @@ class Case:
         return self.changed(first_sparse=self.split.middle_sparse)
 
     @lazy
+    def distinct(self) -> Distinct | None:
+        """Layouts with different splits of a layer, where a list of them repeats some."""
+        from scalewise.step.distinct import distinct_splits
+
+        return distinct_splits(self)
+
+    @lazy
     def slowest_sparse(self) -> Num:
         """Fraction of the layers of the slowest stage that have experts."""
         split = self.split
@@ -519,6 +529,6 @@ class Case:
         return Case.of_columns({**self.columns(), **columns})
 
 
-def column_names() -> tuple[str, ...]:
-    """The names of all columns of a case."""
-    return tuple(_HOME)
+def column_names(part: str | None = None) -> tuple[str, ...]:
+    """The names of all columns of a case, or of one of its parts."""
+    return tuple(_HOME) if part is None else _NAMES[part]

@@ -413,6 +413,20 @@ class Overlapped:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backward:
+    """Backward of a layer with its communication, seconds."""
+
+    mean: Overlapped
+    """What communication adds, mean over micro-batches."""
+    inner: Num
+    """As the stage before waits for it: inner layers."""
+    near: Num
+    """The last two layers of a pass."""
+    early: Num
+    """Inner layers of a micro-batch before the last, which may reduce nothing."""
+
+
 def beside_backward(case: Case, backward: Num, again: Num, reduce: Num, across: Num) -> Overlapped:
     """Return what a layer's backward costs beside its communication, seconds.
 
@@ -429,76 +443,62 @@ def beside_backward(case: Case, backward: Num, again: Num, reduce: Num, across: 
         reduce: Reduction of gradients.
         across: All-reduce between replicas on links of its own.
     """
-    split = case.split
+    split, may = case.split, case.split.overlap_dp
+    # Everything but backward depends on few axes: it is put together first.
     beside = where(split.prefetch > 0.0, again, 0.0)
-    bare = again - beside
-    slowed = case.habits.contention * minimum(reduce + maximum(beside, across), backward)
     queue = beside + reduce
-    late = maximum(maximum(queue, across) - (backward + slowed), 0.0)
-    gathers = where(queue >= across, late * beside / maximum(queue, 1e-30), 0.0)
-    may = split.overlap_dp
-    return Overlapped(
-        slowed=where(may, slowed, 0.0),
-        exposed=where(may, bare + late, again + reduce + across),
-        gathers=where(may, bare + gathers, again),
-    )
+    gathers = where(may, again - beside, again)
+    bare = where(may, gathers, again + reduce + across)
+    contention = where(may, case.habits.contention, 0.0)
+    longest = where(may, maximum(queue, across), 0.0)
+    fraction = where(queue >= across, beside / maximum(queue, 1e-30), 0.0)
+    slowed = contention * minimum(reduce + maximum(beside, across), backward)
+    late = maximum(longest - (backward + slowed), 0.0)
+    return Overlapped(slowed=slowed, exposed=bare + late, gathers=gathers + late * fraction)
 
 
-def overlapped_backward(case: Case, backward: Num, traffic: LayerTraffic) -> Overlapped:
-    """Return slowed compute and exposed communication of a layer's backward, seconds.
+def overlapped_backward(case: Case, backward: Num, traffic: LayerTraffic) -> Backward:
+    """Return a layer's backward beside its communication, mean and as the stage before waits for it.
 
-    Mean over micro-batches: gradients that are reduced once travel beside the last backward alone,
-    which may be too short for them where all of them together are not. What may trail behind is
-    counted by `exposed_last_reduce`.
-    """
-    again, reduce, across = traffic.backward_all_gather, traffic.reduce, traffic.across
-    if not some(traffic.backward):
-        none = 0.0 * backward
-        return Overlapped(slowed=none, exposed=none, gathers=none)
-    found = beside_backward(case, backward, again, reduce, across)
-    if not some(reduce):
-        return found
-    if not every(traffic.all_gather) or some(case.split.reduce_stated):
-        free = reduce_overlaps_next_forward(case, traffic)
-        found = replace(found, exposed=where(free, 0.0, found.exposed))
-    each = case.habits.reduces_each(case.split)
-    n = case.split.num_microbatches
-    if (sync := traffic.sync) is not None:
-        each = each & ~case.habits.syncs_once(case.split)
-        others = beside_backward(case, backward, again, sync.others, sync.others_across)
-        final = beside_backward(case, backward, again, sync.last, sync.last_across)
-        return found.mixed(others.mixed(final, 1.0 / n), where(each, 0.0, 1.0))
-    if every(each):
-        return found
-    others = beside_backward(case, backward, again, case.zeros, case.zeros)
-    final = beside_backward(case, backward, again, n * reduce, n * across)
-    return found.mixed(others.mixed(final, 1.0 / n), where(each, 0.0, 1.0))
-
-
-def backward_critical_path(
-    case: Case, backward: Num, traffic: LayerTraffic
-) -> tuple[Num, Num, Num]:
-    """Return a layer's backward as the stage before waits for it.
+    Gradients that are reduced once travel beside the last backward alone, which may be too short
+    for them where all of them together are not. What may trail behind is counted by
+    `exposed_last_reduce`.
 
     A layer waits for the reduction before the last, so the last two of a pass wait for all-gathers
     alone, though reductions slow them down; without overlap a layer waits for all of them.
-
-    Returns:
-        Backward of inner layers, of the last two, and of a pass without reductions, seconds.
     """
-    again = traffic.backward_all_gather
+    split, habits = case.split, case.habits
+    again, reduce, across = traffic.backward_all_gather, traffic.reduce, traffic.across
     if not some(traffic.backward):
-        return backward, backward, backward
-    often = case.habits.reductions(case.split)
-    last_reduce: Num = traffic.reduce / often
-    last_across: Num = traffic.across / often
-    others: tuple[Num, Num] = case.zeros, case.zeros
-    if (sync := traffic.sync) is not None:
-        last_reduce, last_across = sync.last, sync.last_across
-        others = sync.others, sync.others_across
-    found = beside_backward(case, backward, again, last_reduce, last_across)
-    inner, compute = backward + found.slowed + found.exposed, backward + found.slowed
-    ahead = case.split.prefetch > 0.0
-    last = where(ahead, maximum(compute, again), compute + again)
-    bare = beside_backward(case, backward, again, *others)
-    return inner, where(case.split.overlap_dp, last, inner), backward + bare.slowed + bare.exposed
+        none = Overlapped(slowed=case.zeros, exposed=case.zeros, gathers=case.zeros)
+        return Backward(mean=none, inner=backward, near=backward, early=backward)
+    each, n = habits.reduces_each(split), split.num_microbatches
+    sync = traffic.sync
+    if sync is None and (every(each) or not some(reduce)):
+        last = others = beside_backward(case, backward, again, reduce, across)
+    else:
+        if sync is None:
+            often = habits.reductions(split)
+            sync = Sync(
+                others=where(each, reduce, 0.0),
+                others_across=where(each, across, 0.0),
+                last=reduce / often,
+                last_across=across / often,
+            )
+        last = beside_backward(case, backward, again, sync.last, sync.last_across)
+        others = beside_backward(case, backward, again, sync.others, sync.others_across)
+    mean = last if last is others else others.mixed(last, 1.0 / n)
+    if some(reduce) and (not every(traffic.all_gather) or some(split.reduce_stated)):
+        free = reduce_overlaps_next_forward(case, traffic)
+        if traffic.sync is not None:
+            free = free & ~habits.syncs_once(split)
+        mean = replace(mean, exposed=where(free, 0.0, mean.exposed))
+    if not some(split.pipelined):
+        return Backward(mean=mean, inner=backward, near=backward, early=backward)
+    compute = backward + last.slowed
+    inner = early = compute + last.exposed
+    if others is not last:
+        early = backward + others.slowed + others.exposed
+    near = where(split.prefetch > 0.0, maximum(compute, again), compute + again)
+    near = where(split.overlap_dp, near, inner)
+    return Backward(mean=mean, inner=inner, near=near, early=early)

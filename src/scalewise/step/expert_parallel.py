@@ -29,6 +29,7 @@ from scalewise.physics.experts import (
 )
 from scalewise.step import tuning
 from scalewise.step.case import Case
+from scalewise.step.distinct import of_distinct_splits
 from scalewise.step.groups import expert_group, expert_tensor_group
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def _launches(case: Case) -> Num:
     return where(case.sparse.fused_experts, 1.0, several)
 
 
+@of_distinct_splits
 def grouped_gemms(case: Case) -> GroupedGemms:
     """Return the time of every grouped GEMM of a layer with experts."""
     rates = case.rates
@@ -132,6 +134,7 @@ def shared_shapes(case: Case) -> tuple[Num, Num, Num]:
     )
 
 
+@of_distinct_splits
 def shared_gemms(case: Case) -> GroupedGemms:
     """Return the time of every GEMM of the shared experts of a layer, which tp splits."""
     rates = case.rates

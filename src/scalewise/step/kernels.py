@@ -30,6 +30,7 @@ from scalewise.physics.shapes import shape_factor
 from scalewise.precision import TRANSPOSE_BYTES
 from scalewise.step import expert_parallel, mlp_tiles, quantized_collectives, tuning
 from scalewise.step.case import Case
+from scalewise.step.distinct import of_distinct_splits
 from scalewise.step.context_parallel import imbalance
 from scalewise.step.expert_parallel import shared_gemms
 from scalewise.step.latent_attention import PROJECTIONS, latent_gemms
@@ -115,6 +116,7 @@ class Kernels:
         return self.head_forward + self.head_backward + self.loss
 
 
+@of_distinct_splits
 def gemms(case: Case) -> Gemms:
     """Return the time of every GEMM of a layer and of the LM head, which has at least 16 bits.
 

@@ -15,6 +15,7 @@ import numpy as np
 from scalewise.numeric import Array, Num, stacked, where
 from scalewise.physics.compute import gemm_seconds
 from scalewise.step.case import Case
+from scalewise.step.distinct import of_distinct_splits
 
 
 class LatentGemms(NamedTuple):
@@ -54,6 +55,7 @@ def shapes(case: Case) -> tuple[Num, Num, Num]:
     )
 
 
+@of_distinct_splits
 def latent_gemms(case: Case) -> LatentGemms:
     """Return the time of every GEMM; those of a latent that is not there take none."""
     rates = case.rates

@@ -238,9 +238,8 @@ def stage_parts(
     workspace = habits.workspace_bytes
     if case.has_frozen:
         workspace = workspace + tuning.dequantize_buffer(case)
-    if some(habits.frees_gradients):
+    if some(grows := grows_in_backward(case)):
         last = minimum(activations, one * where(split.recompute > 0.0, whole, stored))
-        grows = grows_in_backward(case)
         later = grows & (gradients > activations - last + logits)
         gradients = where(grows & ~later, 0.0, gradients)
         activations = where(later, last, activations)

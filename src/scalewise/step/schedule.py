@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scalewise.derivation import Derivation, Letter
-from scalewise.numeric import Mask, Num, mask, maximum, minimum, scalar, some, where
+from scalewise.numeric import Mask, Num, lazy, mask, maximum, minimum, scalar, some, where
 from scalewise.physics import pipeline as physics
 from scalewise.step import data_parallel, zero_bubble
 from scalewise.step.block import Block, layer_block
@@ -31,7 +31,7 @@ HEAD_FORWARD_FROZEN = 1.0 / 2.0
 """The same of a frozen one, which has no wgrad."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class MicrobatchLatency:
     """One micro-batch down the stages and back, seconds."""
 
@@ -51,12 +51,12 @@ class MicrobatchLatency:
     once: Num = 0.0
     """By how much reductions that are done once slow its backward on the other stages."""
 
-    @property
+    @lazy
     def total(self) -> Num:
         """Through all stages and back."""
         return self.forward + self.backward
 
-    @property
+    @lazy
     def own(self) -> Num:
         """The part of it on the slowest stage."""
         return self.own_forward + self.own_backward
@@ -91,8 +91,8 @@ def microbatch_latency(
     waits = case.split.shards_gradients & ~case.habits.reduces_each(case.split)
     if traffic.sync is not None:
         waits = waits | case.habits.syncs_once(case.split)
-    slower = (more - near - (stage.others - own_near)) * (block.path_inner - block.path_unreduced)
-    slower = slower + (near - own_near) * (block.path_near - block.path_unreduced)
+    slower = (more - near - (stage.others - own_near)) * (block.path_inner - block.path_early)
+    slower = slower + (near - own_near) * (block.path_near - block.path_early)
     latency = MicrobatchLatency(
         forward=more * block.first_forward
         + pp * (block.forward_alone + gather)

@@ -67,7 +67,7 @@ class Stage:
         """Exposed reductions that follow a pass: the next stage does not wait for them."""
         return self.tail_layer + self.tail_root + self.tail_across + self.tail_late
 
-    @property
+    @lazy
     def seconds(self) -> Num:
         """One micro-batch."""
         ends = self.all_gather + self.root_all_gather + self.tail

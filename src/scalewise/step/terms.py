@@ -24,6 +24,8 @@ from scalewise.step.compose import Step
 class Terms(Breakdown):
     """Where the time of a step goes, seconds, for the slowest stage."""
 
+    LAST = ("dp_all_gather", "contention", "dp_grad_reduce", "pp_p2p", "bubble")
+
     gemm: Num
     """GEMMs of the layers."""
     attention: Num
