@@ -1,10 +1,12 @@
 """Groups of files: each file on one worker, longest groups first."""
 
+from pathlib import Path
+
 import pytest
 
 import dispatch
-from conftest import TESTS
 
+TESTS = Path(__file__).parent
 FILES = [path.relative_to(TESTS).as_posix() for path in sorted(TESTS.rglob("test_*.py"))]
 
 
