@@ -107,6 +107,13 @@ def pytest_xdist_make_scheduler(config, log):
     return dispatch.ByGroup(config, log) if config.option.dist == "loadfile" else None
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Skip folders without tests of `-m physics`: importing them would take as long as these."""
+    place = collection_path.relative_to(TESTS).parts if TESTS in collection_path.parents else ()
+    other = len(place) == 1 and collection_path.is_dir() and place[0] not in PHYSICS
+    return True if other and config.option.markexpr == "physics" else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Set the markers, and the order in which workers take files."""

@@ -34,7 +34,7 @@ class Popen:
         """Start it; stderr goes where stdout goes, in a session of its own."""
         assert command[:2] == [sys.executable, "-m"]
         assert usual["start_new_session"]
-        given = (command[2:], dict(os.environ if env is None else env), os.getcwd(), stdout.name)
+        given = (command[2:], dict(os.environ if env is None else env), Path.cwd(), stdout.name)
         self._process = CONTEXT.Process(target=_run, args=given)
         self._process.start()
         self.pid = self._process.pid

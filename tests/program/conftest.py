@@ -1,4 +1,4 @@
-"""Captures start from a process that has imported PyTorch; test_program_robust.py starts real ones."""
+"""Most captures are forks of a process with PyTorch; test_program_robust.py starts its own."""
 
 import subprocess
 from types import SimpleNamespace
