@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, settings
 
+import dispatch
 from perfetto_wasm import Bridge
 from slurm_cluster import slurm_cluster  # noqa: F401 - a fixture of every folder
 from waiting import NEEDS, path_of
@@ -101,15 +102,27 @@ def perfetto():
         yield bridge
 
 
+def pytest_xdist_make_scheduler(config, log):
+    """Keep groups of files on one worker; see dispatch.py."""
+    return dispatch.ByGroup(config, log) if config.option.dist == "loadfile" else None
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Skip folders without tests of `-m physics`: importing them would take as long as these."""
+    place = collection_path.relative_to(TESTS).parts if TESTS in collection_path.parents else ()
+    other = len(place) == 1 and collection_path.is_dir() and place[0] not in PHYSICS
+    return True if other and config.option.markexpr == "physics" else None
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Set the markers, and keep each file, and all of Slurm, on one worker."""
+def pytest_collection_modifyitems(config, items):
+    """Set the markers, and the order in which workers take files."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         for name in markers(item, fixtures):
             item.add_marker(name)
-        group = "slurm" if "slurm_cluster" in fixtures else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: dispatch.place(item.nodeid))
 
 
 def markers(item, fixtures):

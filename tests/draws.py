@@ -10,7 +10,7 @@ afterwards is the model's fault and not the input's.
 
 import dataclasses
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import msgspec
 from hypothesis import strategies as st
@@ -56,6 +56,18 @@ class Point:
         )
 
 
+@cache
+def _sample(kinds, values):
+    return st.sampled_from(values)
+
+
+def sampled_from(values):
+    """One of some values; made once, since Hypothesis checks a strategy anew where it is made."""
+    values = tuple(values)
+    return _sample(tuple(map(type, values)), values)
+
+
+@cache
 def numbers(low, high):
     """Finite floats of a range, without the subnormal curiosities."""
     return st.floats(low, high, allow_subnormal=False)
@@ -76,7 +88,7 @@ def catalog_stack(name):
 def recomputes():
     """Kinds of recompute."""
     kinds = ("none", "selective", "full", "attention", "op", "1of4", "1of2", "3of7")
-    return st.sampled_from(kinds)
+    return sampled_from(kinds)
 
 
 def offloads(sharding):
@@ -84,71 +96,72 @@ def offloads(sharding):
     kinds = ["", "", "", "opt", "act", "opt+act", "opt+nvme", "opt+act+nvme"]
     if sharding == "zero3":
         kinds += ["opt+param", "opt+param+act", "opt+param+nvme"]
-    return st.sampled_from(kinds)
+    return sampled_from(kinds)
 
 
 @st.composite
 def mixtures(draw, layers):
     """Draw experts of any plausible or implausible shape."""
-    experts = draw(st.sampled_from((2, 3, 8, 60, 64, 256)))
-    shared = draw(st.sampled_from((0, 0, 1, 2)))
+    experts = draw(sampled_from((2, 3, 8, 60, 64, 256)))
+    shared = draw(sampled_from((0, 0, 1, 2)))
     return Moe(
         experts=experts,
         experts_per_token=draw(st.integers(1, min(experts, 8))),
-        ffn=draw(st.sampled_from((64, 512, 768, 1408, 2048, 14336))),
+        ffn=draw(sampled_from((64, 512, 768, 1408, 2048, 14336))),
         layers=draw(st.integers(1, layers)),
-        dense=draw(st.sampled_from(("first", "alternating"))),
+        dense=draw(sampled_from(("first", "alternating"))),
         shared_experts=shared,
-        shared_ffn=draw(st.sampled_from((128, 2048))) if shared else 0,
+        shared_ffn=draw(sampled_from((128, 2048))) if shared else 0,
         bias=draw(st.booleans()),
     )
 
 
+@cache
 def latents():
     """Latent attention as DeepSeek-V3 has it, and without a latent of queries."""
     return st.builds(
         Mla,
-        query_rank=st.sampled_from((0, 512, 1536)),
-        kv_rank=st.sampled_from((64, 512)),
-        nope_dim=st.sampled_from((32, 128)),
-        rope_dim=st.sampled_from((16, 64)),
-        value_dim=st.sampled_from((32, 128)),
+        query_rank=sampled_from((0, 512, 1536)),
+        kv_rank=sampled_from((64, 512)),
+        nope_dim=sampled_from((32, 128)),
+        rope_dim=sampled_from((16, 64)),
+        value_dim=sampled_from((32, 128)),
     )
 
 
 @st.composite
 def models(draw, kinds=("dense", "dense", "experts")):
     """Draw a model of any plausible or implausible shape, dense or with experts."""
-    kind = draw(st.sampled_from(kinds))
-    heads = draw(st.sampled_from((1, 2, 4, 8, 12, 25, 32, 40, 64, 128)))
-    head_dim = draw(st.sampled_from((16, 64, 128, 256)))
-    window = draw(st.sampled_from((None, None, 128, 4096)))
+    kind = draw(sampled_from(kinds))
+    heads = draw(sampled_from((1, 2, 4, 8, 12, 25, 32, 40, 64, 128)))
+    head_dim = draw(sampled_from((16, 64, 128, 256)))
+    window = draw(sampled_from((None, None, 128, 4096)))
     layers = draw(st.integers(1, 130))
     return Model(
         name="drawn",
         layers=layers,
-        hidden=draw(st.sampled_from((64, 768, 1600, 4096, 16384))),
+        hidden=draw(sampled_from((64, 768, 1600, 4096, 16384))),
         heads=heads,
         head_dim=head_dim,
-        kv_heads=draw(st.sampled_from([d for d in range(1, heads + 1) if heads % d == 0])),
+        kv_heads=draw(sampled_from([d for d in range(1, heads + 1) if heads % d == 0])),
         ffn=draw(st.integers(1, 60_000)),
         gated=draw(st.booleans()),
         vocab=draw(st.integers(1, 300_000)),
         tied=draw(st.booleans()),
-        norm=draw(st.sampled_from(("rms", "layer"))),
+        norm=draw(sampled_from(("rms", "layer"))),
         window=window,
         windowed_layers=0 if window is None else draw(st.integers(1, layers)),
         moe=draw(mixtures(layers)) if kind == "experts" else None,
         mla=draw(st.one_of(st.none(), latents())) if kind == "experts" else None,
-        mtp_layers=draw(st.sampled_from((0, 0, 1))) if kind == "experts" else 0,
+        mtp_layers=draw(sampled_from((0, 0, 1))) if kind == "experts" else 0,
     )
 
 
 @st.composite
 def clusters(draw):
     """Draw a cluster of the catalog with other sizes, links, latencies and settings."""
-    cluster = catalog_cluster(draw(st.sampled_from(CLUSTERS)))
-    accelerators = draw(st.sampled_from(SIZES))
+    cluster = catalog_cluster(draw(sampled_from(CLUSTERS)))
+    accelerators = draw(sampled_from(SIZES))
     changes = {"accelerators": accelerators}
     if draw(st.booleans()):
         fabric = msgspec.structs.replace(
@@ -163,13 +176,13 @@ def clusters(draw):
         )
         changes |= {
             "fabric": fabric,
-            "scale_up_domain": draw(st.sampled_from((1, 2, 4, 8, 72, 256))),
+            "scale_up_domain": draw(sampled_from((1, 2, 4, 8, 72, 256))),
             "scale_up_bandwidth": cluster.scale_up_bandwidth * draw(numbers(0.05, 20.0)),
             "scale_out_bandwidth": cluster.scale_out_bandwidth * draw(numbers(0.05, 20.0)),
-            "algorithm": draw(st.sampled_from(("auto", "ring", "tree", "pat", "hierarchical"))),
-            "protocol": draw(st.sampled_from(("auto", "ll", "ll128", "simple"))),
-            "host": draw(st.sampled_from(("intel", "amd", "arm", "unknown"))),
-            "tier_size": draw(st.sampled_from((None, 64, 1024))),
+            "algorithm": draw(sampled_from(("auto", "ring", "tree", "pat", "hierarchical"))),
+            "protocol": draw(sampled_from(("auto", "ll", "ll128", "simple"))),
+            "host": draw(sampled_from(("intel", "amd", "arm", "unknown"))),
+            "tier_size": draw(sampled_from((None, 64, 1024))),
         }
         if changes["tier_size"] is not None:
             changes["oversubscription"] = draw(numbers(1.0, 8.0))
@@ -194,7 +207,7 @@ def stacks(draw, kind):
         "tpu": (USUAL["tpu"],),
         "other": (USUAL["other"],),
     }[kind]
-    stack = catalog_stack(draw(st.sampled_from(names)))
+    stack = catalog_stack(draw(sampled_from(names)))
     if draw(st.booleans()):
         return stack
     return msgspec.structs.replace(
@@ -212,14 +225,14 @@ def stacks(draw, kind):
         straggler=draw(numbers(0.0, 0.02)),
         bucket_bytes=draw(numbers(1e6, 1e9)),
         recompute_skips_last=draw(st.booleans()),
-        selective=draw(st.sampled_from(("attention", "op", "policy"))),
+        selective=draw(sampled_from(("attention", "op", "policy"))),
         keeps_quantized=draw(st.booleans()),
         reduce_every_micro_step=draw(st.booleans()),
         keeps_sp_all_gather=draw(st.booleans()),
         composed_kernels=draw(st.booleans()),
-        partition=draw(st.sampled_from(("even", "flops"))),
-        dispatcher=draw(st.sampled_from(DISPATCHERS)),
-        cuda_graphs=draw(st.sampled_from(("none", "router", "attention", "full"))),
+        partition=draw(sampled_from(("even", "flops"))),
+        dispatcher=draw(sampled_from(DISPATCHERS)),
+        cuda_graphs=draw(sampled_from(("none", "router", "attention", "full"))),
         overlaps_all_to_all=draw(st.booleans()),
         fused_experts=draw(st.booleans()),
     )
@@ -241,7 +254,7 @@ def meshes(draw, model, seq_len, accelerators):
     """Spread the prime factors of the accelerators over the axes that can take them."""
     mesh = dict.fromkeys(AXES, 1)
     for prime in prime_factors(accelerators):
-        axis = draw(st.sampled_from(AXES))
+        axis = draw(sampled_from(AXES))
         degree = mesh[axis] * prime
         fits = {
             "tp": model.heads % degree == 0,
@@ -256,13 +269,13 @@ def meshes(draw, model, seq_len, accelerators):
 def strategies(draw, model, workload, accelerators, precisions=("bf16",), *, offload=False):
     """Draw a strategy that multiplies out to the accelerators and divides the batch."""
     fields = draw(meshes(model, workload.seq_len, accelerators))
-    sharding = draw(st.sampled_from(("ddp", "zero1", "zero2", "zero3", "zero3")))
+    sharding = draw(sampled_from(("ddp", "zero1", "zero2", "zero3", "zero3")))
     if sharding == "ddp":
         fields["dp_replicate"] *= fields["dp_shard"]
         fields["dp_shard"] = 1
     pp = fields["pp"]
     chunks = draw(
-        st.sampled_from([v for v in (1, 2, 3, 4) if v == 1 or 1 < pp * v <= model.layers])
+        sampled_from([v for v in (1, 2, 3, 4) if v == 1 or 1 < pp * v <= model.layers])
     )
     if pp == 1:
         chunks = 1
@@ -270,30 +283,30 @@ def strategies(draw, model, workload, accelerators, precisions=("bf16",), *, off
     if pp > 1 and 2 * pp > model.layers:
         schedules.remove("zbv")
     share = workload.global_batch // (fields["dp_replicate"] * fields["dp_shard"])
-    precision = draw(st.sampled_from((None, *precisions)))
+    precision = draw(sampled_from((None, *precisions)))
     gathers = precision is not None and RECIPES[precision].gathers
     fields |= {
         "sharding": sharding,
         "virtual_stages": chunks,
-        "schedule": draw(st.sampled_from(schedules)),
-        "micro_batch": draw(st.sampled_from([d for d in (1, 2, 3, 4, 8) if share % d == 0])),
+        "schedule": draw(sampled_from(schedules)),
+        "micro_batch": draw(sampled_from([d for d in (1, 2, 3, 4, 8) if share % d == 0])),
         "recompute": draw(recomputes()),
-        "cp_method": draw(st.sampled_from(("ring", "allgather"))),
+        "cp_method": draw(sampled_from(("ring", "allgather"))),
         "precision": precision,
-        "attention_precision": draw(st.sampled_from((None, *precisions[1:2]))),
-        "gather_precision": draw(st.sampled_from((None, "fp8"))) if gathers else None,
-        "reduce_precision": draw(st.sampled_from((None, "bf16", "fp32"))),
-        "prefetch": draw(st.sampled_from((0, 1, 1, 2))),
+        "attention_precision": draw(sampled_from((None, *precisions[1:2]))),
+        "gather_precision": draw(sampled_from((None, "fp8"))) if gathers else None,
+        "reduce_precision": draw(sampled_from((None, "bf16", "fp32"))),
+        "prefetch": draw(sampled_from((0, 1, 1, 2))),
         "offload": draw(offloads(sharding)) if offload else "",
         **draw(_switches()),
     }
     tokens = fields["micro_batch"] * workload.seq_len // fields["cp"]
     if model.dense_layers and tokens >= 8:
-        fields["mlp_tiles"] = draw(st.sampled_from((1, 1, 1, 2, 8)))
+        fields["mlp_tiles"] = draw(sampled_from((1, 1, 1, 2, 8)))
     if model.moe is not None or model.mla is not None:
         fields |= draw(_experts(model, fields))
     if pp > 1 and draw(st.booleans()) and model.layers > pp:
-        fields[draw(st.sampled_from(("first_stage_layers", "last_stage_layers")))] = draw(
+        fields[draw(sampled_from(("first_stage_layers", "last_stage_layers")))] = draw(
             st.integers(1, model.layers - pp + 1)
         )
     return Strategy(**fields)
@@ -316,16 +329,17 @@ def _experts(draw, model, fields):
     }
     if (moe := model.moe) is not None:
         inside = fields["tp"] * fields["cp"] * fields["dp_shard"]
-        ranks = draw(st.sampled_from((inside, inside * fields["dp_replicate"])))
+        ranks = draw(sampled_from((inside, inside * fields["dp_replicate"])))
         # Groups that share experts and groups that shard parameters divide each other.
         free = fields["sharding"] == "ddp"
         nest = [d for d in divisors(ranks) if free or max(d, inside) % min(d, inside) == 0]
-        found["ep"] = ep = draw(st.sampled_from([d for d in nest if moe.experts % d == 0]))
+        found["ep"] = ep = draw(sampled_from([d for d in nest if moe.experts % d == 0]))
         slices = [d // ep for d in nest if d % ep == 0 and moe.ffn % (d // ep) == 0]
-        found["etp"] = draw(st.sampled_from([1, *slices]))
+        found["etp"] = draw(sampled_from([1, *slices]))
     return found
 
 
+@cache
 def _switches():
     """All booleans of a strategy, as one draw."""
     names = ("reshard_after_forward", "sequence_parallel", "overlap_dp", "overlap_tp", "overlap_pp")
@@ -344,16 +358,16 @@ def points(draw, maximum=6, minimum=1, kinds=("dense", "dense", "experts"), *, o
     routing = {}
     if model.moe is not None:
         routing = {
-            "imbalance": draw(st.sampled_from((1.0, 1.0, 1.3, 4.0))),
-            "capacity": draw(st.sampled_from((None, None, 0.5, 1.0, 1.5))),
+            "imbalance": draw(sampled_from((1.0, 1.0, 1.3, 4.0))),
+            "capacity": draw(sampled_from((None, None, 0.5, 1.0, 1.5))),
         }
-    if draw(st.sampled_from((False, False, True))):
-        routing["lengths"] = draw(st.sampled_from(("1", "600", "100..3000")))
+    if draw(sampled_from((False, False, True))):
+        routing["lengths"] = draw(sampled_from(("1", "600", "100..3000")))
         # Bucketed batches exclude context parallelism.
-        routing["batching"] = draw(st.sampled_from(("packed", "padded")))
+        routing["batching"] = draw(sampled_from(("packed", "padded")))
     workload = Workload(
-        seq_len=draw(st.sampled_from((1, 60, 512, 2048, 4096, 131072))),
-        global_batch=cluster.accelerators * draw(st.sampled_from((1, 2, 6, 16))),
+        seq_len=draw(sampled_from((1, 60, 512, 2048, 4096, 131072))),
+        global_batch=cluster.accelerators * draw(sampled_from((1, 2, 6, 16))),
         **routing,
     )
     eight = ("fp8", "fp8row", "fp8block") if "fp8" in cluster.accelerator.peak_flops else ()
@@ -372,7 +386,7 @@ def points(draw, maximum=6, minimum=1, kinds=("dense", "dense", "experts"), *, o
 def any_strategy(draw):
     """Draw a valid strategy that need not fit any cluster: every field free."""
     degrees = st.integers(1, 2**22)
-    sharding = draw(st.sampled_from(("ddp", "zero1", "zero2", "zero3")))
+    sharding = draw(sampled_from(("ddp", "zero1", "zero2", "zero3")))
     pp = draw(st.one_of(st.just(1), degrees))
     chunks = draw(st.integers(1, 16)) if pp > 1 else 1
     count = st.one_of(st.none(), st.integers(1, 10_000))
@@ -383,11 +397,11 @@ def any_strategy(draw):
         sharding=sharding,
         tp=draw(degrees),
         cp=draw(degrees),
-        cp_method=draw(st.sampled_from(("ring", "allgather"))),
+        cp_method=draw(sampled_from(("ring", "allgather"))),
         pp=pp,
         virtual_stages=chunks,
         schedule=draw(
-            st.sampled_from([name for name in SCHEDULES if name != "interleaved" or chunks > 1])
+            sampled_from([name for name in SCHEDULES if name != "interleaved" or chunks > 1])
         ),
         first_stage_layers=draw(count),
         last_stage_layers=draw(count),
@@ -396,15 +410,15 @@ def any_strategy(draw):
         micro_batch=draw(degrees),
         num_microbatches=draw(count),
         recompute=draw(recomputes()),
-        precision=draw(st.sampled_from((None, *PRECISIONS))),
-        attention_precision=draw(st.sampled_from((None, "fp8"))),
-        gather_precision=draw(st.sampled_from((None, "fp8", *["int8"] * (sharding == "zero3")))),
+        precision=draw(sampled_from((None, *PRECISIONS))),
+        attention_precision=draw(sampled_from((None, "fp8"))),
+        gather_precision=draw(sampled_from((None, "fp8", *["int8"] * (sharding == "zero3")))),
         **draw(_variants(sharding, frees=switches["reshard_after_forward"])),
-        recompute_modules=draw(st.sampled_from(("", "norm", "latent+activation", "norm+mlp"))),
-        mlp_tiles=draw(st.sampled_from((1, 2, 8, 100))),
+        recompute_modules=draw(sampled_from(("", "norm", "latent+activation", "norm+mlp"))),
+        mlp_tiles=draw(sampled_from((1, 2, 8, 100))),
         offload=draw(offloads("zero3")),
         overlap_ep=draw(st.booleans()),
-        compiled=draw(st.sampled_from((None, True, False))),
+        compiled=draw(sampled_from((None, True, False))),
         prefetch=draw(st.integers(0, 64)),
         **switches,
     )
@@ -415,15 +429,15 @@ def _variants(draw, sharding, *, frees):
     """Variants that go with a sharding, of any size."""
     count = st.one_of(st.none(), st.integers(2, 10_000))
     found = {
-        "reduce_each": draw(st.sampled_from((None, True, False))),
-        "reduce_precision": draw(st.sampled_from((None, "bf16", "fp32"))),
+        "reduce_each": draw(sampled_from((None, True, False))),
+        "reduce_precision": draw(sampled_from((None, "bf16", "fp32"))),
     }
     if sharding != "zero3":
         return found | {"bucket_mb": draw(count)}
     return found | {
-        "reduce_precision": draw(st.sampled_from((None, "bf16", "fp32", "int4"))),
+        "reduce_precision": draw(sampled_from((None, "bf16", "fp32", "int4"))),
         "backward_shard": draw(count) if frees else None,
-        "replica_sync": draw(st.sampled_from((None, "once"))),
+        "replica_sync": draw(sampled_from((None, "once"))),
         "hierarchical_gather": draw(st.booleans()),
     }
 
@@ -434,7 +448,7 @@ def tuned_points(draw, words=None, **options):
     point = draw(points(**options))
     model = msgspec.structs.replace(point.model, mla=None, mtp_layers=0)
     kinds = ("lora0", "lora8-qv", "lora16-attn") if model.moe else TUNINGS
-    word = draw(st.sampled_from(words or kinds))
+    word = draw(sampled_from(words or kinds))
     workload = msgspec.structs.replace(point.workload, tuning=word)
     return dataclasses.replace(point, model=model, workload=workload)
 
@@ -450,10 +464,10 @@ def wild():
         st.booleans(),
         st.integers(-3, 70),
         st.integers(),
-        st.sampled_from((2**31, 2**63, 10**400, 10**5000, -(10**5000))),
+        sampled_from((2**31, 2**63, 10**400, 10**5000, -(10**5000))),
         st.floats(),
         st.text(max_size=5),
-        st.sampled_from(("ddp", "zero3", "1f1b", "ring", "full", "bf16", "fp32")),
+        sampled_from(("ddp", "zero3", "1f1b", "ring", "full", "bf16", "fp32")),
         st.just([]),
         st.just({}),
         st.just(b"x"),

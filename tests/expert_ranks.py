@@ -8,7 +8,6 @@ Every rank also computes the whole batch with the whole model, and compares its 
 
 from __future__ import annotations
 
-import multiprocessing
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from scalewise.measure.parallel import build
 from scalewise.measure.train import _batches
 from scalewise.records.job import TrainJob
 from waiting import PATIENCE
+from warm import CONTEXT
 
 CPU = torch.device("cpu")
 
@@ -54,12 +54,11 @@ class Seen:
 
 def on_ranks(ranks: int, cases: list[Case]) -> list[Seen]:
     """Run the cases on new processes; one answer per case."""
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
+    answers = CONTEXT.Queue()
     with TemporaryDirectory() as folder:
         store = str(Path(folder) / "store")
         processes = [
-            context.Process(target=_rank, args=(rank, ranks, store, cases, answers))
+            CONTEXT.Process(target=_rank, args=(rank, ranks, store, cases, answers))
             for rank in range(ranks)
         ]
         for process in processes:

@@ -8,14 +8,13 @@ PyTorch takes seconds to start, so everything with the same number of ranks runs
 from __future__ import annotations
 
 from scalewise.measure.check import check_job
-from scalewise.measure.launch import LocalLauncher
+from scalewise.measure.launch import MODULE
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
 from scalewise.model import Model, Moe
 from scalewise.records.environment import Environment
 from scalewise.records.files import Record, read_records
 from scalewise.records.job import TrainJob, inputs_of
 from scalewise.strategy import parse_strategy
-from waiting import PATIENCE
 
 SMALL = Model(name="small", layers=4, hidden=64, heads=4, kv_heads=2, ffn=128, vocab=256)
 MOE = Model(
@@ -60,12 +59,14 @@ def job(strategy, *, model=SMALL, **changes):
 
 def run_together(jobs, folder):
     """Train jobs with the same number of ranks in one launch; the record of each."""
+    import warm  # and with it PyTorch
+
     for each in jobs:
         check_job(each, "cpu")
     file = folder / "train.jsonl"
     planned = [PlannedJob(job=each, id=f"job{i}") for i, each in enumerate(jobs)]
     spec = LaunchSpec(planned=planned, records=str(file), device="cpu", threads=1)
-    LocalLauncher(timeout=PATIENCE, logs=folder).run(spec)
+    warm.launch(spec, MODULE)
     found = {record.id: record for record in read_records(file).records}
     return [found[each.id] for each in planned]
 

@@ -83,7 +83,8 @@ def test_a_program_that_catches_everything(folder):
 
 
 def test_a_program_that_takes_all_memory(folder):
-    said = ended(folder, "held = []\nwhile True:\n    held.append(bytearray(1 << 28))\n")
+    text = "held = []\nwhile True:\n    held.append(bytearray(1 << 28))\n"
+    said = ended(folder, text, memory_bytes=6 << 30)
     assert "MemoryError" in said
 
 
