@@ -19,9 +19,7 @@ KINDS: dict[str, Entry] = {
         "Time collectives by message size, group and placement.",
     ),
     "kernels": Entry("scalewise.cli.measure_kernels", "kernels", "Time the kernels of a model."),
-    "host": Entry(
-        "scalewise.cli.measure_host", "host", "Time the wrappers of FSDP and TP on CPUs."
-    ),
+    "host": Entry("scalewise.cli.measure_host", "host", "Time host work of FSDP and TP on CPUs."),
     "merge": Entry("scalewise.cli.measure_merge", "merge", "Merge records, or write them as runs."),
 }
 """Every measurement, in the order of `--help`."""
