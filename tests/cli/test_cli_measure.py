@@ -76,7 +76,8 @@ def test_flags_of_train_are_the_promised_ones(run):
     names = {name for option in measure_train.train.params for name in option.opts}
     assert names == {
         "model", "--strategy", "--sweep", "--steps", "--warmup", "--repeats", "--seq", "--batch",
-        "--precision", "--routing", "--optimizer", "--tuning", "--compile", "--trace", "--text", *COMMON,
+        "--precision", "--routing", "--optimizer", "--tuning", "--compile", "--trace", "--text",
+        *COMMON,
     }  # fmt: skip
 
 
@@ -243,7 +244,7 @@ def test_the_table_says_the_median_and_its_spread():
     print_summaries([one, two], ["tp2, repeat 1: it broke"], "records/train.jsonl", console)
     lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
     assert lines[0].startswith(
-        "Fastest of 2: small | 2x h100-sxm-80gb | ddp2-mb4 sgd: 640 tok/s per device, 200 ms per step"
+        "Fastest of 2: small | 2x h100-sxm-80gb | ddp2-mb4 sgd: 640 tok/s per device, 200 ms"
     )
     assert (
         "strategy batch step ms p5-p95 tok/s/dev tok/s TFLOP/s MFU % HFU % comm. exposed GiB"

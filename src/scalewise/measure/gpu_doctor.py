@@ -56,7 +56,7 @@ LEARNING_RATE = 2.0
 """Of plain SGD, which shows a wrong scale of gradients: half of them change a loss of `tiny` by
 3e-3, another order of sums by 1e-7."""
 
-ADAMW = {"optimizer": "adamw", "learning_rate": 3e-4}
+ADAMW: dict[str, Any] = {"optimizer": "adamw", "learning_rate": 3e-4}
 """AdamW has fused kernels on GPUs."""
 
 MOE = Moe(experts=8, experts_per_token=2, ffn=256, layers=4)
@@ -305,7 +305,7 @@ def _compiled(patient: Patient) -> dict[str, Any] | None:
 
 def _context_parallel(patient: Patient) -> dict[str, Any] | None:
     """Context parallelism, which PyTorch has on GPUs alone."""
-    changes = {"precision": "bf16", "seq_len": 256, **ADAMW}
+    changes: dict[str, Any] = {"precision": "bf16", "seq_len": 256, **ADAMW}
     return _train("fsdp1-cp2-mb4", patient, **changes) if patient.on_gpu else None
 
 
