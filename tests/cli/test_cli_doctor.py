@@ -3,6 +3,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from scalewise.cli import doctor
 
 
@@ -55,6 +57,62 @@ def test_a_tool_that_fails_or_hangs_is_reported(run, tmp_path, monkeypatch):
     assert result.exit_code == 0
     assert "exit code 9: no driver" in result.stdout
     assert "timed out after 0.2 s" in result.stdout
+
+
+def test_gpu_checks_say_that_there_is_no_gpu(run, monkeypatch):
+    torch = pytest.importorskip("torch", reason="needs the extra `measure`")
+    assert not torch.cuda.is_available()
+    answers = {"measured": {"count": 0}, "problem": "there is no GPU that PyTorch can use here"}
+
+    def probed(command, **options):
+        said = json.dumps({**answers, "applies": True})
+        return subprocess.CompletedProcess(command, 0, said, "")
+
+    monkeypatch.setattr("scalewise.measure.gpu_doctor.subprocess.run", probed)
+    result = run("doctor", "--gpu")
+    assert result.exit_code == 1
+    first = "there is no GPU that PyTorch can use here: 23 checks are not run"
+    assert result.stdout.splitlines()[0] == first
+    assert "send:" not in result.stdout
+    found = json.loads(run("doctor", "--gpu", "--json").stdout)
+    assert found["failed"] == ["devices"]
+    assert [check["status"] for check in found["checks"]] == ["failed"] + 23 * ["not run"]
+
+
+def test_a_failed_gpu_check_says_what_to_send(run, monkeypatch):
+    pytest.importorskip("torch", reason="needs the extra `measure`")
+    from scalewise.measure.gpu_doctor import Check
+
+    checks = [
+        Check(name="devices", status="passed", measured={"count": 2}),
+        Check(name="energy", status="failed", measured={"counter_joules": 1.2, "counter": "nvml"},
+              problem="the counter says 1 J, power over time 1200 J"),
+        Check(name="train cp", status="not applicable"),
+    ]  # fmt: skip
+    monkeypatch.setattr("scalewise.measure.gpu_doctor.examine_gpus", lambda *a: iter(checks))
+    result = run("doctor", "--gpu", "--device", "cpu", "--only", "energy,train cp")
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert lines[0] == "1 passed, 1 failed, 1 not applicable"
+    assert "counter joules 1.2 J" in result.stdout
+    assert "the counter says 1 J" in " ".join(result.stdout.split())
+    assert "send: the output of `scalewise doctor --gpu --json`, and" in result.stdout
+    checks.pop(1)
+    assert run("doctor", "--gpu").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--gpu", "--only", "energi"], "--only energi: unknown check"),
+        (["--only", "energy"], "--only energy needs --gpu"),
+        (["--device", "cpu"], "--device cpu needs --gpu"),
+    ],
+)
+def test_wrong_gpu_flags_are_named(run, args, said):
+    result = run("doctor", *args)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
 
 
 def test_a_missing_user_catalog_is_reported(run):

@@ -76,7 +76,8 @@ def test_flags_of_train_are_the_promised_ones(run):
     names = {name for option in measure_train.train.params for name in option.opts}
     assert names == {
         "model", "--strategy", "--sweep", "--steps", "--warmup", "--repeats", "--seq", "--batch",
-        "--precision", "--routing", "--compile", "--trace", "--text", *COMMON,
+        "--precision", "--routing", "--optimizer", "--tuning", "--compile", "--trace", "--text",
+        *COMMON,
     }  # fmt: skip
 
 
@@ -198,6 +199,18 @@ def test_launches_go_round_the_points_of_a_sweep(run, here, tmp_path):
     assert "8 of 8: tiny fsdp1-tp2-mb1, repeat 2" in result.stderr
 
 
+def test_adapters_and_optimizers_are_swept(run, here, tmp_path):
+    specs = here()
+    result = run("measure", "train", "tiny", "--sweep", "tuning=full,lora16", "--sweep",
+                 "optimizer=adamw,muon", "--json", "-o", str(tmp_path))  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    jobs = [spec.planned[0].job for spec in specs]
+    points = [("full", "adamw"), ("full", "muon"), ("lora16", "adamw"), ("lora16", "muon")]
+    assert sorted((job.tuning, job.optimizer) for job in jobs) == points
+    shown = [(s["tuning"], s["optimizer"]) for s in json.loads(result.stdout)["summaries"]]
+    assert sorted(shown) == points
+
+
 def test_a_failed_launch_of_a_sweep_does_not_lose_the_others(run, here, tmp_path, monkeypatch):
     here()
     good = launch.LocalLauncher.run
@@ -231,7 +244,7 @@ def test_the_table_says_the_median_and_its_spread():
     print_summaries([one, two], ["tp2, repeat 1: it broke"], "records/train.jsonl", console)
     lines = [" ".join(line.split()) for line in console.export_text().splitlines()]
     assert lines[0].startswith(
-        "Fastest of 2: small | 2x h100-sxm-80gb | ddp2-mb4: 640 tok/s per device, 200 ms per step"
+        "Fastest of 2: small | 2x h100-sxm-80gb | ddp2-mb4 sgd: 640 tok/s per device, 200 ms"
     )
     assert (
         "strategy batch step ms p5-p95 tok/s/dev tok/s TFLOP/s MFU % HFU % comm. exposed GiB"

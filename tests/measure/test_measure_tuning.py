@@ -1,3 +1,4 @@
+# ruff: noqa: E402 - what needs PyTorch is imported once it is known to be there
 """Adapters and optimizers: what is trained and kept is what an estimate counts, byte by byte.
 
 `test_measure_losses` trains the same jobs over several ranks.
@@ -178,7 +179,7 @@ def test_a_record_keeps_and_predicts_its_job():
 def test_memory_of_a_job_is_what_it_trains():
     tiny = load_model("tiny")
     full, lora = (
-        job("ddp2-mb4", model=tiny, optimizer="adamw", tuning=tuning) for tuning in ("full", "lora8")
+        job("ddp2-mb4", model=tiny, optimizer="adamw", tuning=word) for word in ("full", "lora8")
     )
     assert state_bytes(full) == 2 * 16 * tiny.parameters
     assert state_bytes(lora) == 2 * (4 * tiny.parameters + 12 * 155_648)

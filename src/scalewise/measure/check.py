@@ -189,7 +189,7 @@ def _check_experts(job: TrainJob) -> None:
 
 def _check_optimizer(job: TrainJob) -> None:
     s, name = job.strategy, job.optimizer
-    split = s.sharding == "zero3" and s.data_parallel > 1 or s.tp * s.pp * s.cp * s.ep > 1
+    split = (s.sharding == "zero3" and s.data_parallel > 1) or s.tp * s.pp * s.cp * s.ep > 1
     if name == "adafactor" and split:
         raise InputError(
             f"optimizer adafactor cannot be measured in {s}: PyTorch's does not update split "

@@ -26,7 +26,7 @@ from scalewise.measure.collective_plan import CollectivePlan, Op
 from scalewise.measure.kernel_plan import Gemm, KernelPlan
 from scalewise.measure.launch import LocalLauncher, threads_for
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
-from scalewise.measure.sweeps import SweepLauncher, SweepSpec
+from scalewise.measure.sweeps import Kind, SweepLauncher, SweepSpec
 from scalewise.model import Model, Moe, load_model
 from scalewise.records.files import Record, new_id, read_records
 from scalewise.records.job import Device, Precision, TrainJob
@@ -56,7 +56,7 @@ LEARNING_RATE = 2.0
 """Of plain SGD, which shows a wrong scale of gradients: half of them change a loss of `tiny` by
 3e-3, another order of sums by 1e-7."""
 
-ADAMW = {"optimizer": "adamw", "learning_rate": 3e-4}
+ADAMW: dict[str, Any] = {"optimizer": "adamw", "learning_rate": 3e-4}
 """AdamW has fused kernels on GPUs."""
 
 MOE = Moe(experts=8, experts_per_token=2, ffn=256, layers=4)
@@ -78,7 +78,7 @@ class Check:
     """Its duration."""
 
 
-class Failure(ScalewiseError):
+class WrongNumbersError(ScalewiseError):
     """A check whose numbers are wrong."""
 
     def __init__(self, message: str, measured: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ def _carried_out(name: str, run: Run, patient: Patient) -> Check:
     try:
         measured = run(patient)
         status = "not applicable" if measured is None else "passed"
-    except Failure as error:
+    except WrongNumbersError as error:
         measured, problem = error.measured, str(error)
     except ScalewiseError as error:
         problem = f"{error} ({error.hint})" if error.hint else str(error)
@@ -174,7 +174,7 @@ def _probe(name: str, patient: Patient) -> dict[str, Any] | None:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise ScalewiseError(f"its process ended with code {done.returncode}: {last}") from error
     if said["problem"] is not None:
-        raise Failure(said["problem"], said["measured"])
+        raise WrongNumbersError(said["problem"], said["measured"])
     measured: dict[str, Any] = said["measured"]
     return measured if said["applies"] else None
 
@@ -186,7 +186,7 @@ def _devices(patient: Patient) -> dict[str, Any] | None:
     return measured
 
 
-def _sweep(what: Literal["collective", "kernel"], plan: Any, ranks: int, patient: Patient) -> Record:
+def _sweep(what: Kind, plan: Any, ranks: int, patient: Patient) -> Record:
     """Run a sweep as `measure` runs it; its record."""
     spec = SweepSpec(
         what=what, plan=msgspec.to_builtins(plan), processes=ranks, id=new_id(),
@@ -217,12 +217,12 @@ def _gemm(precision: Precision, patient: Patient) -> dict[str, Any] | None:
         "size": size,
     }
     if peak is not None and row["tflops"] * 1e12 > PEAK_SLACK * peak:
-        raise Failure(
+        raise WrongNumbersError(
             f"{row['tflops']:.0f} TFLOP/s in {precision} exceed the peak of {peak / 1e12:.0f}",
             measured,
         )
     if peak is not None and row["tflops"] * 1e12 < LEAST_OF_PEAK * peak:
-        raise Failure(
+        raise WrongNumbersError(
             f"{row['tflops']:.0f} TFLOP/s in {precision} are far from the peak of "
             f"{peak / 1e12:.0f}",
             measured,
@@ -273,14 +273,16 @@ def _train(
                                             "energy_source", "trace")},
     }  # fmt: skip
     if not all(math.isfinite(loss) for loss in results["losses"]):
-        raise Failure("losses are not finite", measured)
+        raise WrongNumbersError("losses are not finite", measured)
     if model is None and job.precision == "fp32" and job.optimizer == "sgd":
         patient.losses = patient.losses or results["losses"]
         pairs = zip(results["losses"], patient.losses, strict=True)
         off = max(abs(one / other - 1.0) for one, other in pairs)
         measured["loss_difference"] = off
         if off > LOSS_TOLERANCE:
-            raise Failure(f"losses of {strategy} differ by {off:.1%} from one device", measured)
+            raise WrongNumbersError(
+                f"losses of {strategy} differ by {off:.1%} from one device", measured
+            )
     return measured
 
 
@@ -289,10 +291,10 @@ def _traced(patient: Patient) -> dict[str, Any] | None:
     strategy = "fsdp2-mb2" if patient.count > 1 else "ddp1-mb4"
     measured = _train(strategy, patient, trace_steps=3, **ADAMW)
     if measured is None or not measured["trace"]:
-        raise Failure("the trace of a step could not be read", measured or {})
+        raise WrongNumbersError("the trace of a step could not be read", measured or {})
     trace = measured["trace"]
     if trace["compute_seconds"] <= 0.0 or (patient.count > 1 and not trace["collectives"]):
-        raise Failure("the trace of a step has no kernels or no collectives", measured)
+        raise WrongNumbersError("the trace of a step has no kernels or no collectives", measured)
     return measured
 
 
@@ -303,7 +305,7 @@ def _compiled(patient: Patient) -> dict[str, Any] | None:
 
 def _context_parallel(patient: Patient) -> dict[str, Any] | None:
     """Context parallelism, which PyTorch has on GPUs alone."""
-    changes = {"precision": "bf16", "seq_len": 256, **ADAMW}
+    changes: dict[str, Any] = {"precision": "bf16", "seq_len": 256, **ADAMW}
     return _train("fsdp1-cp2-mb4", patient, **changes) if patient.on_gpu else None
 
 

@@ -297,4 +297,4 @@ def main(name: str, kind: str) -> str:
 
 
 if __name__ == "__main__":
-    print(main(*sys.argv[1:3]))  # noqa: T201 - read by the process that started this one
+    print(main(*sys.argv[1:3]))

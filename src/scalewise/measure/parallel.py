@@ -22,8 +22,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import loss_parallel
 
-from scalewise.measure.check import stage_bounds
 from scalewise.measure.adapters import add_adapters, freeze
+from scalewise.measure.check import stage_bounds
 from scalewise.measure.data_parallel import Sharder, reducing
 from scalewise.measure.decoder import Decoder, MoeMlp, loss_of, materialize
 from scalewise.measure.expert_parallel import (

@@ -78,10 +78,9 @@ def job_warnings(job: TrainJob, where: Environment) -> list[str]:
         )
     if where.device == "cpu" and job.precision == "bf16":
         said.append("CPUs without units for bf16 compute it more slowly than fp32")
-    if where.device == "cuda" and job.precision == "bf16":
-        # Without a device, PyTorch answers for the current one.
-        if not torch.cuda.is_bf16_supported(including_emulation=False):
-            said.append(f"{where.device_name} emulates bf16, which is slower than fp32")
+    on_gpu = where.device == "cuda" and job.precision == "bf16"
+    if on_gpu and not torch.cuda.is_bf16_supported(including_emulation=False):
+        said.append(f"{where.device_name} emulates bf16, which is slower than fp32")
     return said
 
 
