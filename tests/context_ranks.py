@@ -58,7 +58,7 @@ def attention_of_gpus():
     return library
 
 
-def _forward(query, key, value, dropout=0.0, causal=False, mask=False, *, scale=None):  # noqa: FBT002
+def _forward(query, key, value, dropout=0.0, causal=False, mask=False, *, scale=None):
     attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     out, normalizer = attention(query, key, value, dropout, causal, scale=scale)
     seed = offset = torch.zeros((), dtype=torch.long)
