@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from cpu_attention import attention_of_gpus
 from scalewise.program.capture import torchtitan, transformers
 from scalewise.program.capture.habits import habits
 from scalewise.program.capture.patches import replaced, replaced_everywhere
@@ -115,6 +116,7 @@ def main():
     try:
         with ExitStack() as stack:
             stack.enter_context(gloo_groups(folder, rank, world))
+            stack.enter_context(attention_of_gpus())
             stack.enter_context(replicas_on_cpu())
             stack.enter_context(summed_gradients())
             stack.enter_context(_fake_accelerator(world, 80e9))
