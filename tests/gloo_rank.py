@@ -14,8 +14,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from cpu_attention import attention_of_gpus
 from scalewise.program.capture import torchtitan, transformers
 from scalewise.program.capture.habits import habits
 from scalewise.program.capture.patches import replaced, replaced_everywhere
@@ -79,6 +81,18 @@ def gloo_groups(folder, rank, world):
 
 
 @contextmanager
+def replicas_on_cpu():
+    """Let DDP wrap modules on the CPU, whatever device the program named."""
+    plain = DistributedDataParallel.__init__
+
+    def init(self, *arguments, **options):
+        plain(self, *arguments[:1], **(options | {"device_ids": None, "output_device": None}))
+
+    with replaced(DistributedDataParallel, __init__=init):
+        yield
+
+
+@contextmanager
 def summed_gradients():
     """Divide gradients beside the reduction: Gloo has no reduction that multiplies."""
     from torch.distributed.fsdp._fully_shard import _fsdp_collectives
@@ -102,6 +116,8 @@ def main():
     try:
         with ExitStack() as stack:
             stack.enter_context(gloo_groups(folder, rank, world))
+            stack.enter_context(attention_of_gpus())
+            stack.enter_context(replicas_on_cpu())
             stack.enter_context(summed_gradients())
             stack.enter_context(_fake_accelerator(world, 80e9))
             stack.enter_context(habits(rank))

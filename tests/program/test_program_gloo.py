@@ -27,7 +27,7 @@ EXPERTS_FOUR = ["ddp4-ep2-mb2", "fsdp4-ep4-mb2", "hsdp2x2-ep2-mb2", "fsdp2-tp2-e
                 "fsdp2-pp2-ep2-mb2"]  # fmt: skip
 
 CONTEXT = {2: ["fsdp1-cp2-mb4"], 4: ["fsdp1-cp4-mb4", "fsdp2-cp2ag-mb2"]}
-"""Where PyTorch's attention of GPUs is put in, see `context_ranks`."""
+"""Where PyTorch's attention of GPUs is put in, see `cpu_attention`."""
 
 
 def degrees(s):
@@ -61,7 +61,7 @@ def test_context_parallel_attention_sends_what_a_real_run_sends(ranks, tmp_path)
 
 @pytest.mark.parametrize(
     "mode",
-    [pytest.param(mode, marks=pytest.mark.slow) for mode in ("fsdp", "ddp")] + ["tp"],
+    [pytest.param(mode, marks=pytest.mark.slow) for mode in ("fsdp", "ddp", "cp")] + ["tp"],
 )
 def test_a_script_sends_what_a_real_run_of_it_sends(mode, tmp_path):
     program = (SCRIPT, "--mode", mode, "--steps", "3")

@@ -39,6 +39,7 @@ def program(*words, model=None, code=0, gpus="16"):
         (("hsdp",), "hsdp4x4-mb2"),
         (("ddp",), "ddp16-mb2"),
         (("tp",), "fsdp8-tp2-nosp-mb2"),
+        (("cp",), "fsdp8-cp2-mb2"),
     ],
     ids=" ".join,
 )
@@ -47,7 +48,7 @@ def test_strategies_are_recognized(mode, strategy, model):
     assert found["strategy"] == strategy
     assert (found["seq_len"], found["world"]) == (32, 16)
     times = 3 if "--accumulate" in mode else 1
-    assert found["global_batch"] == (8 if mode[0] == "tp" else 16) * 2 * times
+    assert found["global_batch"] == (8 if mode[0] in ("tp", "cp") else 16) * 2 * times
     lines = {line["name"]: line for line in found["lines"]}
     if mode[0] != "tp":  # there, query and key are not the model's halves alone: the head is whole
         flops = lines["FLOPs of a rank"]

@@ -26,8 +26,12 @@ do have 5 products where the forward has 2 (Dao, arXiv 2307.08691), others 4."""
 DIFFERS = 0.005
 """Difference of a part, relative to all FLOPs, below which it needs no reason."""
 
+HEAD_DIFFERS = 0.05
+"""Products of the head per token from which on it runs more, or less, than once: some tokens have
+no target."""
+
 WIDEST = 4
-"""Widths of the model in any matrix but the head: the MLP of GPT-2, which gated ones stay below."""
+"""Widths of the model in the widest matrix but the head: the MLP of GPT-2; gated ones have less."""
 
 WRITTEN_OUT = ("bmm", "baddbmm")
 """Products of two activations; in a model without experts, attention without a fused kernel."""
@@ -91,7 +95,7 @@ def _sorted(
 ) -> tuple[list[Event], list[Event], list[Event]]:
     """Return kernels of attention, of the head if it is wider than any other matrix, and others."""
     vocab = {first.vocab, -(-first.vocab // tp)}
-    wide = min(vocab) > WIDEST * first.hidden
+    wide = min(vocab) >= WIDEST * first.hidden
     attention: list[Event] = []
     heads: list[Event] = []
     rest: list[Event] = []
@@ -141,7 +145,8 @@ def _of_attention(events: Sequence[Event], model: float) -> str:
 def _of_head(heads: Sequence[Event], model: float) -> str:
     """Return why the head differs: how often it runs."""
     times = TRAIN_PER_FORWARD * _sum(heads) / model if model else 0.0
-    return f"{times:.1f} products of the head per token instead of 3"
+    said = f"{times:.1f} products of the head per token instead of 3"
+    return said if abs(times - TRAIN_PER_FORWARD) >= HEAD_DIFFERS else ""
 
 
 def _of_matrices(captures: Sequence[Capture], model: Model) -> str:

@@ -5,6 +5,7 @@ Nobody runs it on GPUs here; tests capture it.
 
 import argparse
 import os
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -89,6 +91,12 @@ elif args.mode == "tp":
         parallelize_module(layer, mesh["tp"], plan)
         fully_shard(layer, mesh=mesh["dp"], mp_policy=policy)
     fully_shard(model, mesh=mesh["dp"], mp_policy=policy)
+elif args.mode == "cp":
+    mesh = init_device_mesh("cuda", (world // 2, 2), mesh_dim_names=("dp", "cp"))
+    shards = mesh["dp", "cp"]._flatten("dp_cp")
+    for layer in model.layers:
+        fully_shard(layer, mesh=shards, mp_policy=policy)
+    fully_shard(model, mesh=shards, mp_policy=policy)
 elif args.mode == "silent":
     # A mesh with a dimension that nothing uses: an omission.
     mesh = init_device_mesh("cuda", (world // 2, 2), mesh_dim_names=("dp", "cp"))
@@ -98,13 +106,24 @@ elif args.mode == "silent":
 elif args.mode == "fail":
     raise RuntimeError("no data")
 
+
+def split(tokens):
+    """Split sequences over context-parallel ranks."""
+    if args.mode != "cp":
+        return nullcontext()
+    return context_parallel(
+        mesh["cp"], buffers=[tokens], buffer_seq_dims=[1], no_restore_buffers={tokens}
+    )
+
+
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for step in range(args.steps):
     for _ in range(args.accumulate):
         tokens = torch.randint(0, VOCAB, (2, SEQ), device=device)
-        logits = model(tokens).float()
-        loss = F.cross_entropy(logits.view(-1, VOCAB), tokens.view(-1))
-        loss.backward()
+        with split(tokens):
+            logits = model(tokens).float()
+            loss = F.cross_entropy(logits.view(-1, VOCAB), tokens.view(-1))
+            loss.backward()
     if args.mode != "tp":  # norms over two meshes cannot be stacked
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()

@@ -55,9 +55,8 @@ def answer(spec: CaptureSpec) -> Answer:
     except ScalewiseError as error:
         return Answer(error=str(error), hint=error.hint or "", exit_code=error.exit_code)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        return Answer(
-            refused=(f"the result of {error.func} depends on values, which its tensors do not have",)
-        )
+        reason = f"the result of {error.func} depends on values, which its tensors do not have"
+        return Answer(refused=(reason,))
     except Exception as error:
         with suppress(OSError):
             traceback.print_exc()

@@ -73,11 +73,12 @@ VIEWS = {
 
 
 SAME_FLOPS = {
-    getattr(torch.ops.aten, f"_scaled_dot_product_flash_attention_for_cpu{way}"):
-        getattr(torch.ops.aten, f"_scaled_dot_product_flash_attention{way}")
-    for way in ("", "_backward")
+    "addmm_": "addmm", "baddbmm_": "baddbmm",
+    "_scaled_dot_product_flash_attention_for_cpu": "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu_backward":
+        "_scaled_dot_product_flash_attention_backward",
 }  # fmt: skip
-"""Operators without a count of FLOPs, and those that have it: attention with a mask on CPUs."""
+"""Operators without a count of FLOPs, and those that have theirs; CPUs have one for masks alone."""
 
 
 @contextmanager
@@ -375,15 +376,18 @@ class Tracer:
             self._kernel(func, name, args, kwargs, out)
 
     def _kernel(self, func: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
-        count = flop_registry.get(SAME_FLOPS.get(func._overloadpacket, func._overloadpacket))
+        short = name.removeprefix("aten::")
+        same = SAME_FLOPS.get(short)
+        count = flop_registry.get(getattr(torch.ops.aten, same) if same else func._overloadpacket)
         flops = float(count(*args, **kwargs, out_val=out)) if count is not None else 0.0
         if flops and _causal(func, args, kwargs):
             flops *= 0.5
-        inputs, outputs = _tensors((args, kwargs)), _tensors(out)
+        given = {key: value for key, value in kwargs.items() if key != "out"}
+        inputs, outputs = _tensors((args, given)), _tensors(out)
         shapes = tuple(tuple(map(int, each.shape)) for each in inputs[:3]) if flops else ()
         self.emit(
             "kernel",
-            name=name.removeprefix("aten::"),
+            name=short,
             stream=current_stream().number,
             module=self._place(),
             flops=flops,
