@@ -5,8 +5,8 @@ from pathlib import Path
 
 import click
 import pytest
-
 from fuzz_inputs import SEEDS
+
 from scalewise.cli import main
 from scalewise.errors import InputError, ScalewiseError
 
