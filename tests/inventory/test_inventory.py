@@ -86,7 +86,7 @@ def test_topology(names):
              node("a", "IDLE").replace("gpu=8", "gpu=" + "9" * 5000)]
 )  # fmt: skip
 def test_a_number_that_no_machine_has_is_refused(text):
-    with pytest.raises(InputError, match="nodes.txt: a number of more than 18 digits, 9999"):
+    with pytest.raises(InputError, match="a number of more than 18 digits, 9999"):
         describe(sources(nodes=text), "dgx-h100")
 
 
