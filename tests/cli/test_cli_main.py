@@ -1,9 +1,11 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
+from fuzz_inputs import SEEDS
 
 from scalewise.cli import main
 from scalewise.errors import InputError, ScalewiseError
@@ -155,3 +157,36 @@ def test_an_option_without_its_value_is_a_sentence_with_a_hint():
     assert found.stderr == (
         "error: option '--measured' requires an argument\nhint: scalewise --help\n"
     )
+
+
+PRICED = ("llama-2-7b", "--on", "dgx-h100", "--gpus", "8")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("estimate", *PRICED), ("estimate", *PRICED, "--strategy", "best-tp2"),
+        ("scale", *PRICED), ("scale", *PRICED, "--over", "seq=1k,2k"),
+        ("scale", *PRICED, "--store", "points.db"), ("search", *PRICED), ("plan", *PRICED),
+        ("sensitivity", *PRICED), ("sensitivity", *PRICED, "--reoptimize"), ("timeline", *PRICED),
+        ("diagnose", *PRICED, "--measured", "864 ms"), ("export", *PRICED, "--to", "megatron"),
+        ("study", "run", "what-to-buy", "--quick"), ("validate",), ("validate", "runs.csv"),
+        ("remember", "mine", "--from", "runs.csv"), ("calibrate", "mine", "--from", "runs.csv"),
+        ("plan", "--queue", "queue.toml"),
+        ("program", "--on", "h100", "--from", "capture.json", "--model", "tiny.json"),
+    ],
+)  # fmt: skip
+def test_what_is_interrupted_ends_with_130(args, tmp_path, monkeypatch, capfd):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    for name in ("tables/runs.csv", "queue.toml", "capture.json", "tiny.json"):
+        (tmp_path / Path(name).name).write_bytes((SEEDS / name).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    # Every price of a step passes here.
+    monkeypatch.setattr("scalewise.step.estimate.compose", stop)
+    monkeypatch.setattr("scalewise.step.estimate.lay_out", stop)
+    with pytest.raises(SystemExit) as ended:
+        main.cli.main(list(args))
+    said = capfd.readouterr().err
+    assert (ended.value.code, "Traceback" in said) == (130, False), said

@@ -1,14 +1,17 @@
 """The quick choice of a strategy, held against the search that tries them all."""
 
+import msgspec
 import pytest
 
 from scalewise.ask.question import Question
 from scalewise.ask.resolve import inputs
 from scalewise.errors import InputError
+from scalewise.explore import usual as module
 from scalewise.explore.search import search
 from scalewise.explore.space import Limits
 from scalewise.explore.usual import usual
 from scalewise.ranges import tie_width
+from scalewise.stack import load_stack
 
 
 def asked(model, on, gpus, batch, seq=4096):
@@ -70,3 +73,36 @@ def test_a_size_that_no_strategy_can_share_is_refused():
 def test_sizes_with_many_divisors_stay_small():
     q = asked("llama-2-7b", "dgx-h100", 720_720, 720_720)
     assert usual(q.model, q.cluster, q.workload, q.stack).evaluated < 70_000
+
+
+def test_a_choice_is_kept_until_something_changes_that_it_depends_on(monkeypatch):
+    q = asked("llama-2-7b", "dgx-h100", 32, 1024)
+    first = usual(q.model, q.cluster, q.workload, "megatron")
+    chosen = []
+    choose = module._choose
+    monkeypatch.setattr(module, "_choose", lambda *a: chosen.append(1) or choose(*a))
+    longer = msgspec.structs.replace(q.workload, tokens=1e12, goodput="spares=2")
+    again = usual(q.model, q.cluster, longer, "megatron")
+    assert (again.strategy, again.evaluated, chosen) == (first.strategy, first.evaluated, [])
+    assert again.estimate.workload.tokens == 1e12
+    assert again.estimate.days > 0.0
+    assert first.estimate.days is None
+    stack = load_stack("megatron")
+    for changed in (
+        (q.model, q.cluster.with_(power_cap_watts=500.0), q.workload, "megatron"),
+        (q.model, q.cluster, msgspec.structs.replace(q.workload, seq_len=2048), "megatron"),
+        (q.model, q.cluster, q.workload, msgspec.structs.replace(stack, gemm=0.9 * stack.gemm)),
+    ):
+        usual(*changed)
+    usual(q.model, q.cluster, q.workload, "megatron", fit=0.5)
+    usual(q.model, q.cluster, q.workload, "megatron", by="memory")
+    assert len(chosen) == 5
+
+
+def test_so_many_choices_are_kept(monkeypatch):
+    monkeypatch.setattr(module, "_kept", {})
+    monkeypatch.setattr(module, "MAX_KEPT", 2)
+    for batch in (64, 128, 256):
+        q = asked("gpt3-1.3b", "dgx-h100", 8, batch)
+        usual(q.model, q.cluster, q.workload, "megatron")
+    assert len(module._kept) == 2

@@ -259,6 +259,12 @@ def test_numbers_of_maxtext_that_are_none_leave_a_word_open(line):
     assert (said["seq"], "batch" in said, "tokens" in said) == ("128", False, False)
 
 
+@pytest.mark.parametrize("size", ["²", "9" * 5000])
+def test_a_size_that_is_no_number_leaves_the_gpus_open(size):
+    text = f"export WORLD_SIZE={size}\n#SBATCH --nodes={size}\npretrain_gpt.py --micro-batch-size 1"
+    assert "gpus" not in read(text, "run.sh").words
+
+
 def test_accelerate_yaml_leaves_the_micro_batch_open():
     found = read(ACCELERATE, "default_config.yaml")
     assert found.words == {

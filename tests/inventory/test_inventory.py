@@ -81,6 +81,20 @@ def test_topology(names):
     assert found.own_nics == tuple(f"mlx5_{i}" for i in range(8))
 
 
+@pytest.mark.parametrize(
+    "text", [node("a", "IDLE").replace("2063835 ", "9" * 400 + " "),
+             node("a", "IDLE").replace("gpu=8", "gpu=" + "9" * 5000)]
+)  # fmt: skip
+def test_a_number_that_no_machine_has_is_refused(text):
+    with pytest.raises(InputError, match="a number of more than 18 digits, 9999"):
+        describe(sources(nodes=text), "dgx-h100")
+
+
+def test_a_digit_that_is_no_number_is_not_read():
+    (found,) = read_nodes(node("a", "IDLE").replace("Sockets=2", "Sockets=²"))
+    assert (found.gpus, found.cores) == (8, None)
+
+
 def test_a_topology_that_is_cut_is_refused():
     with pytest.raises(InputError, match="no row of GPU7"):
         read_topology("\n".join(topology().splitlines()[:8]))

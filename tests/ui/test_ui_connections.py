@@ -10,6 +10,7 @@ import pytest
 import uvicorn
 
 from scalewise.errors import InputError, MissingExtraError
+from scalewise.ui import api
 from scalewise.ui.background import Busy, WorkerLostError
 from scalewise.ui.connections import Doors, limited
 from scalewise.ui.server import SlowError, _refused
@@ -184,3 +185,27 @@ def test_a_slow_body_is_given_up(monkeypatch):
 
     with pytest.raises(SlowError, match="did not arrive within"):
         finished(server._body(Request({"type": "http", "method": "POST"}, receive)))
+
+
+def test_who_asks_for_the_nearest_runs_waits_until_they_are_laid_out():
+    """Without a thread, which others need, and without laying them out again."""
+    from scalewise.ui.server import Service
+
+    async def ask():
+        service, asked = Service(token=None, workers=1), []
+        service.indexed = asyncio.get_running_loop().create_future()
+
+        async def in_thread(function, *arguments):
+            asked.append(arguments[0])
+            return b"{}"
+
+        service._in_thread = in_thread
+        known = {each.path: each for each in api.ENDPOINTS}
+        waiting = asyncio.create_task(service._compute(known["/api/nearest"], None, b"{}", None))
+        await service._compute(known["/api/catalog"], None, b"", None)
+        assert asked == ["/api/catalog"]
+        service.indexed.set_result([])
+        await waiting
+        return asked
+
+    assert finished(ask()) == ["/api/catalog", "/api/nearest"]

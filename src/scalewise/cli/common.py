@@ -60,7 +60,7 @@ def drawn(draw: Callable[[Console], None], *, encoding: str = "utf-8") -> str:
     from rich.console import Console
 
     asked = os.environ.get("COLUMNS", "")
-    width = int(asked) if asked.isdigit() and int(asked) > 0 else PIPE_WIDTH
+    width = (int(asked) if asked.isdecimal() and len(asked) < 6 else 0) or PIPE_WIDTH
     page = _Page(encoding)
     draw(Console(file=page, highlight=False, markup=False, emoji=False, width=width, no_color=True))
     lines = (line.rstrip() for line in page.getvalue().splitlines())

@@ -61,7 +61,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def gpus(self) -> int | None:
         """Number of GPUs it was measured on; None if the key is no number."""
-        return int(self.key) if self.key.isdigit() else None
+        return int(self.key) if self.key.isdecimal() and len(self.key) < 19 else None
 
     def rate(self, e: Estimate) -> float:
         """Return it as tokens/s per GPU of a run.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -49,7 +50,7 @@ MAX_STAGES, MAX_GROUPS = 16, 8
 MAX_TIES = 24
 """Ties among which the simplest is looked for."""
 MAX_KEPT = 1024
-"""Choices that are kept, the latest ones; each takes some kB."""
+"""Choices that are kept, the latest ones; each takes about a kB."""
 
 _DEFAULT = Strategy()
 
@@ -110,11 +111,13 @@ def usual(
     ]
     # Nothing that is minimized depends on the length of the run.
     step = msgspec.structs.replace(workload, tokens=None, goodput=None, critical_batch=None)
-    key = msgspec.msgpack.encode(
+    depends = msgspec.msgpack.encode(
         (model, cluster, step, load_optimizer(workload.optimizer),
          load_chip(cluster.accelerator.architecture), [each.stack for each in software],
          by, convention, fit, tie_width())
     )  # fmt: skip
+    # All of it takes 8 kB.
+    key = blake2b(depends, digest_size=16).digest()
     found = _kept.get(key)
     if found is None:
         found = _choose(asked | {"workload": step}, software, by)

@@ -14,6 +14,7 @@ import shlex
 from dataclasses import dataclass
 
 from scalewise.errors import InputError
+from scalewise.frameworks.table import whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,15 +151,15 @@ def _gpus(words: list[str], text: str, variables: dict[str, str]) -> int | None:
     nodes, ranks = _number(words, _NODES), _number(words, _RANKS)
     slurm = dict(re.findall(r"^#SBATCH\s+(--[\w-]+|-N)[= ](\d+)", text, re.MULTILINE))
     if nodes is None and (found := slurm.get("--nodes") or slurm.get("-N")):
-        nodes = int(found)
+        nodes = whole(found)
     if ranks is None and (found := slurm.get("--gpus-per-node")):
-        ranks = int(found)
+        ranks = whole(found)
     if ranks is not None and (nodes is not None or not slurm):
         return ranks * (nodes or 1)
     if (processes := _number(words, ("--num_processes",))) is not None:
         return processes
     world = _expand(variables.get("WORLD_SIZE", ""), variables)
-    return int(world) if world.isdigit() and int(world) > 0 else None
+    return (whole(world) or None) if world.isdecimal() else None
 
 
 def _number(words: list[str], names: tuple[str, ...]) -> int | None:
@@ -167,5 +168,5 @@ def _number(words: list[str], names: tuple[str, ...]) -> int | None:
         flag, equals, value = word.partition("=")
         if flag in names:
             value = value if equals else (words[place + 1] if place + 1 < len(words) else "")
-            return int(value) if value.isdigit() else None
+            return whole(value) if value.isdecimal() else None
     return None

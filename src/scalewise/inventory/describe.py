@@ -11,6 +11,7 @@ and listed with every estimate.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -30,6 +31,9 @@ from scalewise.units import format_percent
 NVLINK = {"volta": 25e9, "ampere": 25e9, "hopper": 25e9, "blackwell": 50e9}
 """Bandwidth of one NVLink by architecture, one way, bytes/s (NVIDIA datasheets: 300 GB/s over 12
 links of A100, 450 over 18 of H100, 900 over 18 of B200)."""
+
+MAX_DIGITS = 18
+"""Limit of a number in the output of a tool: beyond, it is damaged."""
 
 LEAST_CAP = 0.02
 """Fraction of the TDP by which a power limit must be lower to be a cap."""
@@ -90,6 +94,11 @@ def describe(sources: Sequence[Source], base: str | None = None) -> Described:
     """
     seen = _Seen()
     for each in sources:
+        if (long := re.search(rf"\d{{{MAX_DIGITS + 1}}}", each.text)) is not None:
+            raise InputError(
+                f"{each.where}: a number of more than {MAX_DIGITS} digits, {long[0][:12]}...",
+                hint="write the output of the tool anew",
+            )
         if each.kind == "gpus":
             seen.gpus = read_gpus(each.text), each.where
         elif each.kind == "topology":

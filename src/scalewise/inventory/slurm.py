@@ -62,10 +62,12 @@ def read_nodes(text: str) -> tuple[Node, ...]:
                 kind=kind,
                 usable=not _stopped(state),
                 state=state,
-                cores=int(sockets) * int(cores) if sockets.isdigit() and cores.isdigit() else None,
+                cores=int(sockets) * int(cores)
+                if sockets.isdecimal() and cores.isdecimal()
+                else None,
                 # RealMemory is in MiB.
                 memory_bytes=int(memory) * 2.0**20
-                if memory.isdigit() and int(memory) > 1
+                if memory.isdecimal() and int(memory) > 1
                 else None,
             )
         )

@@ -88,7 +88,7 @@ class Guard:
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return 403, "requests of other sites are not answered"
         length = headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > MAX_BODY:
+        if not length.isdecimal() or len(length) > 10 or int(length) > MAX_BODY:
             return 413, f"a request may have {MAX_BODY:,} bytes"
         return None
 
