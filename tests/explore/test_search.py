@@ -39,14 +39,41 @@ FEW = Limits(
 
 
 def all_strategies(limits=FEW, cluster=H100, workload=WORK, model=LLAMA, stack=None):
-    """Every strategy of the space; where software overlaps no TP traffic, none without overlap."""
+    """Every strategy of the space, one of those that are equal in the software."""
     found = [s for piece in pieces(model, cluster, workload, limits) for s in piece]
-    return [s for s in found if s.overlap_tp or overlaps_tp(s, stack, cluster)]
+    return [s for s in found if not is_twin(s, stack, cluster)]
 
 
-def overlaps_tp(strategy, stack, cluster):
+def is_twin(strategy, stack, cluster):
     sharded = strategy.sharding == "zero3"
-    return choose_stack(stack, cluster, fully_sharded=sharded).stack.tp_overlap > 0.0
+    software = choose_stack(stack, cluster, fully_sharded=sharded).stack
+    fraction = {"ddp": software.dp_overlap, "zero1": software.shard_overlap}
+    kept = not strategy.reshard_after_forward and strategy.pp > 1
+    return (
+        (not strategy.overlap_tp and software.tp_overlap == 0.0)
+        or (not strategy.overlap_dp and fraction.get(strategy.sharding) == 0.0)
+        or (kept and software.pipeline_gathers_once)
+    )
+
+
+@pytest.mark.parametrize(
+    ("stack", "spelling", "twin"),
+    [
+        ("megatron-deepspeed", "ddp2-tp8-mb1", "ddp2-tp8-mb1-nodpoverlap"),
+        ("nanotron", "zero1x2-tp8-mb1", "zero1x2-tp8-mb1-nodpoverlap"),
+        ("pytorch", "fsdp2-tp4-pp2-mb1", "fsdp2-tp4-pp2-mb1-noreshard"),
+    ],
+)
+def test_of_two_spellings_of_one_strategy_the_search_tries_the_shorter(stack, spelling, twin):
+    one, two = (
+        estimate(LLAMA, H100, WORK, parse_strategy(each), stack=stack) for each in (spelling, twin)
+    )
+    assert (one.step_seconds, one.memory_bytes) == (two.step_seconds, two.memory_bytes)
+    limits = Limits(tp=(one.strategy.tp,), cp=(1,), micro_batch=(1,), recompute=("none",))
+    found = search(LLAMA, H100, WORK, limits=limits, stack=stack, top=1000)
+    tried = {str(e.strategy) for e in found.strategies}
+    assert spelling in tried
+    assert twin not in tried
 
 
 def test_the_best_of_a_plain_loop_is_the_searchs_best():

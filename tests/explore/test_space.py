@@ -194,7 +194,7 @@ def test_overlap_switched_on_only_or_off_only():
     ("overlap", "wanted"), [((True, False), {True}), ((False,), {False}), ((False, True), {False})]
 )
 def test_software_without_tp_overlap_is_tried_one_way(overlap, wanted):
-    limits = Limits(overlap=overlap, overlaps_tp=False, cp=(1,), micro_batch=(1,))
+    limits = Limits(overlap=overlap, no_effect=("overlap_tp",), cp=(1,), micro_batch=(1,))
     assert {s.overlap_tp for s in all_strategies(limits) if s.tp > 1} == wanted
 
 

@@ -439,10 +439,19 @@ def _families(
 
 
 def _of_software(limits: Limits, stack: Stack) -> Limits:
-    """Return the limits with the schedules and the overlap that the software has."""
-    overlaps = limits.overlaps_tp and stack.tp_overlap > 0.0
-    schedule = stack.schedules if limits.schedule is None else limits.schedule
-    return msgspec.structs.replace(limits, schedule=schedule, overlaps_tp=overlaps)
+    """Return the limits with the schedules of the software, and what has an effect in it."""
+    sharded = max(stack.shard_overlap, stack.update_gather_overlap)
+    idle = {
+        "overlap_tp": stack.tp_overlap <= 0.0,
+        "overlap_dp ddp": stack.dp_overlap <= 0.0,
+        "overlap_dp zero1": sharded <= 0.0,
+        "reshard_after_forward": stack.pipeline_gathers_once,
+    }
+    return msgspec.structs.replace(
+        limits,
+        schedule=stack.schedules if limits.schedule is None else limits.schedule,
+        no_effect=tuple(name for name, nothing in idle.items() if nothing),
+    )
 
 
 def _within_reach(rows: Rows, kept: TopK) -> Rows:

@@ -88,9 +88,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `OFFLOAD`, None for no offload."""
     overlap: tuple[bool, ...] = (True, False)
     """Whether communication may overlap compute: each kind is tried both ways."""
-    overlaps_tp: bool = True
-    """Whether the software overlaps tensor-parallel traffic: where it does not, switching that off
-    changes nothing and is not tried."""
+    no_effect: tuple[str, ...] = ()
+    """Switches that change nothing in the software, which are not tried: `overlap_tp`, `overlap_dp`
+    with ddp or zero1, such as "overlap_dp ddp", and `reshard_after_forward` in a pipeline."""
     tp_within_domain: bool = True
     """Whether tensor parallelism stays inside a scale-up domain: across domains it is never faster.
     """
@@ -171,7 +171,12 @@ def equal_chunks(layers: int, chunks: int, *, experts: bool) -> bool:
     return any((layers + more) % chunks == 0 for more in spare)
 
 
-def _data_axis(ranks: int, limits: Limits) -> Axis:
+def _switches(limits: Limits, name: str) -> list[float]:
+    """Values of a switch of overlap: one where the other changes nothing."""
+    return [float(on) for on in limits.overlap][: 1 if name in limits.no_effect else None]
+
+
+def _data_axis(ranks: int, limits: Limits, *, pipelined: bool) -> Axis:
     """Return the options of data parallelism over so many ranks: sharding, prefetch, overlap."""
     allowed = limits.sharding or WORDS["sharding"]
     alone = {
@@ -183,21 +188,23 @@ def _data_axis(ranks: int, limits: Limits) -> Axis:
     switches = [{"overlap_dp": float(on)} for on in limits.overlap]
     axis: Axis = []
     if "ddp" in allowed:
-        axis += [{**alone, "dp_replicate": float(ranks), **on} for on in switches]
+        axis += [
+            {**alone, "dp_replicate": float(ranks), "overlap_dp": on}
+            for on in _switches(limits, "overlap_dp ddp")
+        ]
     for code, word in ((1.0, "zero1"), (2.0, "zero2")):
         if word in allowed:
             whole = {**alone, "sharding": code, "dp_shard": float(ranks)}
-            axis += [{**whole, **on} for on in switches]
+            axis += [{**whole, "overlap_dp": on} for on in _switches(limits, f"overlap_dp {word}")]
     if "zero3" in allowed:
         # Without prefetch nothing overlaps, but one block less is in memory.
         if True in limits.overlap:
             switches = [*switches, {"overlap_dp": 1.0, "prefetch": 0.0}]
+        kept = (1.0,) if pipelined and "reshard_after_forward" in limits.no_effect else (1.0, 0.0)
         for shard in divisors(ranks)[1:]:
             mesh = {**alone, "sharding": 3.0, "dp_replicate": ranks / shard, "dp_shard": shard}
             axis += [
-                {**mesh, "reshard_after_forward": keep, **on}
-                for keep in (1.0, 0.0)
-                for on in switches
+                {**mesh, "reshard_after_forward": keep, **on} for keep in kept for on in switches
             ]
     return axis
 
@@ -245,7 +252,7 @@ def _layer_axis(
     """
     widest = cluster.scale_up_domain if limits.tp_within_domain else cluster.accelerators
     dense = model.moe is None
-    switches = [float(on) for on in limits.overlap][: None if limits.overlaps_tp else 1]
+    switches = _switches(limits, "overlap_tp")
     axis: Axis = []
     for tp in _allowed(divisors(math.gcd(model.heads, ranks)), limits.tp):
         cp = ranks // tp
@@ -271,33 +278,41 @@ def _layer_axis(
 def products(
     model: Model, cluster: Cluster, workload: Workload, limits: Limits
 ) -> Iterator[list[dict[str, Axis]]]:
-    """Yield the products of each number of data-parallel ranks: one per pipeline stages."""
+    """Yield the products of each number of data-parallel ranks, without a pipeline and with one."""
     count = cluster.accelerators
     recompute = [
         {"recompute": encode("recompute", word)} | ({"mlp_tiles": float(tiles)} if tiles else {})
         for word in limits.recompute or RECOMPUTE
         for tiles in limits.mlp_tiles or (0,)
     ]
+    # Options of data parallelism differ between models with and without a pipeline, or are the same.
+    differ = "reshard_after_forward" in limits.no_effect and "zero3" in (
+        limits.sharding or ("zero3",)
+    )
+    apart = ((False,), (True,)) if differ else ((False, True),)
     for ranks in divisors(count):
-        data = _data_axis(ranks, limits)
-        if limits.variants:
-            data = with_variants(data, limits.variants, cluster.scale_up_domain)
-        data, micro = _offloaded(data, limits), _micro_axis(workload, ranks, limits)
-        found = []
-        for pp in _allowed(divisors(count // ranks), limits.pp):
-            if pp > model.layers:
-                break
-            inner = count // ranks // pp
-            axes = {
-                "pipeline": _pipeline_axis(model, pp, limits),
-                "data": data,
-                "recompute": recompute,
-                "micro": micro,
-                "layer": _layer_axis(model, cluster, workload, limits, inner, count // pp),
-            }
-            if all(axes.values()):
-                found.append(axes)
-        yield found
+        micro = _micro_axis(workload, ranks, limits)
+        stages = [pp for pp in _allowed(divisors(count // ranks), limits.pp) if pp <= model.layers]
+        for some in apart:
+            data = _data_axis(ranks, limits, pipelined=True in some)
+            if limits.variants:
+                data = with_variants(data, limits.variants, cluster.scale_up_domain)
+            data = _offloaded(data, limits)
+            found = []
+            for pp in stages:
+                if (pp > 1) not in some:
+                    continue
+                inner = count // ranks // pp
+                axes = {
+                    "pipeline": _pipeline_axis(model, pp, limits),
+                    "data": data,
+                    "recompute": recompute,
+                    "micro": micro,
+                    "layer": _layer_axis(model, cluster, workload, limits, inner, count // pp),
+                }
+                if all(axes.values()):
+                    found.append(axes)
+            yield found
 
 
 _DEFAULT = Strategy()
@@ -345,7 +360,11 @@ def _joined(several: list[dict[str, Axis]], size: int) -> Iterator[dict[str, Axi
         parts = [
             {**axes, "pipeline": chosen}
             for axes in several
-            if (chosen := [here for here in axes["pipeline"] if (here["schedule"] in halves) is kind])
+            if (
+                chosen := [
+                    here for here in axes["pipeline"] if (here["schedule"] in halves) is kind
+                ]
+            )
         ]
         yield from (part for part in parts if _rows([part]) > size // SMALL)
         small.append([part for part in parts if _rows([part]) <= size // SMALL])

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from scalewise.explore.objectives import objective_of
 from scalewise.explore.search import MAX_TIES, SAFE_WITHIN, Search
 from scalewise.recompute import recompute_words
 from scalewise.report.terminal import print_defaults, print_title, put, say, table

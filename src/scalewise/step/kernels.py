@@ -30,8 +30,8 @@ from scalewise.physics.shapes import shape_factor
 from scalewise.precision import TRANSPOSE_BYTES
 from scalewise.step import expert_parallel, mlp_tiles, quantized_collectives, tuning
 from scalewise.step.case import Case
-from scalewise.step.distinct import of_distinct_splits
 from scalewise.step.context_parallel import imbalance
+from scalewise.step.distinct import of_distinct_splits
 from scalewise.step.expert_parallel import shared_gemms
 from scalewise.step.latent_attention import PROJECTIONS, latent_gemms
 from scalewise.step.recompute import repeated, skipped_last
