@@ -63,6 +63,9 @@ SLOW = (
 # Workers inherit the width of their terminal; output must not depend on it.
 os.environ.pop("COLUMNS", None)
 
+# Hundreds of processes of the tests would compile all of scalewise each time they start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A shell starts background jobs with SIGINT ignored, and children inherit that; tests send SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
