@@ -52,6 +52,7 @@ SLOW = (
     "simulation/test_simulation_agreement.py",
     "simulation/test_simulation_perfetto.py",
     "simulation/test_simulation_simulate.py::test_any_step",
+    "simulation/test_simulation_tuning.py::test_time_and_exposed",
     "step/test_step_explain.py::test_every_derivation_of_2000",
     "step/test_step_explain.py::test_every_derivation_of_models",
     "step/test_step_explain.py::test_every_derivation_of_variants",
