@@ -52,6 +52,7 @@ SLOW = (
     "simulation/test_simulation_agreement.py",
     "simulation/test_simulation_perfetto.py",
     "simulation/test_simulation_simulate.py::test_any_step",
+    "simulation/test_simulation_tuning.py::test_time_and_exposed",
     "step/test_step_explain.py::test_every_derivation_of_2000",
     "step/test_step_explain.py::test_every_derivation_of_models",
     "step/test_step_explain.py::test_every_derivation_of_variants",
@@ -62,6 +63,9 @@ SLOW = (
 
 # Workers inherit the width of their terminal; output must not depend on it.
 os.environ.pop("COLUMNS", None)
+
+# Hundreds of processes of the tests would compile all of scalewise each time they start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A shell starts background jobs with SIGINT ignored, and children inherit that; tests send SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)

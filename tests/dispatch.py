@@ -16,6 +16,7 @@ TOGETHER = {
     "sweep/test_sweep_cli.py": "slurm",
     "sweep/test_sweep_slurm.py": "slurm",
     "ui/test_ui_browser": "browser",
+    "ui/test_ui_leaving.py": "browser",
     "ui/": "ui",
 }
 """Groups by the start of a path below tests/; the first that fits counts."""

@@ -73,6 +73,17 @@ def numbers(low, high):
     return st.floats(low, high, allow_subnormal=False)
 
 
+@cache
+def optional(values):
+    """One of what a strategy draws, or None."""
+    return st.one_of(st.none(), values)
+
+
+DEGREES = st.integers(1, 2**22)
+COUNTS = st.integers(1, 10_000)
+STAGES = st.one_of(st.just(1), DEGREES)
+
+
 @lru_cache(maxsize=64)
 def catalog_cluster(name):
     """Load once: reading TOML would take longer than the estimate."""
@@ -152,7 +163,7 @@ def models(draw, kinds=("dense", "dense", "experts")):
         window=window,
         windowed_layers=0 if window is None else draw(st.integers(1, layers)),
         moe=draw(mixtures(layers)) if kind == "experts" else None,
-        mla=draw(st.one_of(st.none(), latents())) if kind == "experts" else None,
+        mla=draw(optional(latents())) if kind == "experts" else None,
         mtp_layers=draw(sampled_from((0, 0, 1))) if kind == "experts" else 0,
     )
 
@@ -274,9 +285,7 @@ def strategies(draw, model, workload, accelerators, precisions=("bf16",), *, off
         fields["dp_replicate"] *= fields["dp_shard"]
         fields["dp_shard"] = 1
     pp = fields["pp"]
-    chunks = draw(
-        sampled_from([v for v in (1, 2, 3, 4) if v == 1 or 1 < pp * v <= model.layers])
-    )
+    chunks = draw(sampled_from([v for v in (1, 2, 3, 4) if v == 1 or 1 < pp * v <= model.layers]))
     if pp == 1:
         chunks = 1
     schedules = [name for name in SCHEDULES if name != "interleaved" or chunks > 1]
@@ -385,30 +394,28 @@ def points(draw, maximum=6, minimum=1, kinds=("dense", "dense", "experts"), *, o
 @st.composite
 def any_strategy(draw):
     """Draw a valid strategy that need not fit any cluster: every field free."""
-    degrees = st.integers(1, 2**22)
     sharding = draw(sampled_from(("ddp", "zero1", "zero2", "zero3")))
-    pp = draw(st.one_of(st.just(1), degrees))
+    pp = draw(STAGES)
     chunks = draw(st.integers(1, 16)) if pp > 1 else 1
-    count = st.one_of(st.none(), st.integers(1, 10_000))
     switches = draw(_switches())
     return Strategy(
-        dp_replicate=draw(degrees),
-        dp_shard=1 if sharding == "ddp" else draw(degrees),
+        dp_replicate=draw(DEGREES),
+        dp_shard=1 if sharding == "ddp" else draw(DEGREES),
         sharding=sharding,
-        tp=draw(degrees),
-        cp=draw(degrees),
+        tp=draw(DEGREES),
+        cp=draw(DEGREES),
         cp_method=draw(sampled_from(("ring", "allgather"))),
         pp=pp,
         virtual_stages=chunks,
         schedule=draw(
             sampled_from([name for name in SCHEDULES if name != "interleaved" or chunks > 1])
         ),
-        first_stage_layers=draw(count),
-        last_stage_layers=draw(count),
-        ep=draw(degrees),
-        etp=draw(degrees),
-        micro_batch=draw(degrees),
-        num_microbatches=draw(count),
+        first_stage_layers=draw(optional(COUNTS)),
+        last_stage_layers=draw(optional(COUNTS)),
+        ep=draw(DEGREES),
+        etp=draw(DEGREES),
+        micro_batch=draw(DEGREES),
+        num_microbatches=draw(optional(COUNTS)),
         recompute=draw(recomputes()),
         precision=draw(sampled_from((None, *PRECISIONS))),
         attention_precision=draw(sampled_from((None, "fp8"))),
@@ -427,7 +434,7 @@ def any_strategy(draw):
 @st.composite
 def _variants(draw, sharding, *, frees):
     """Variants that go with a sharding, of any size."""
-    count = st.one_of(st.none(), st.integers(2, 10_000))
+    count = optional(st.integers(2, 10_000))
     found = {
         "reduce_each": draw(sampled_from((None, True, False))),
         "reduce_precision": draw(sampled_from((None, "bf16", "fp32"))),

@@ -177,5 +177,12 @@ def test_what_takes_seconds_is_announced():
     said = []
     deep(8, 16, said.append)
     assert said == []
-    deep(96, 384, said.append)
+
+    def stop(text):
+        said.append(text)
+        raise InterruptedError
+
+    # Before the first of them.
+    with pytest.raises(InterruptedError):
+        deep(96, 384, stop)
     assert said == ["simulating 110,592 passes of 96 pipeline stages ..."]

@@ -6,7 +6,7 @@ import random
 import msgspec
 import numpy as np
 import pytest
-from golden_estimates import ask, read
+from golden_estimates import inputs, read
 from hypothesis import given, settings
 
 from draws import tuned_points
@@ -335,18 +335,18 @@ def test_every_derivation_gives_its_number(point):
 def test_every_derivation_of_400_strategies_gives_its_number():
     rng, seen = random.Random(11), set()
     for row in read()[:2000:5]:
-        e = ask(row)
+        model, cluster, before, strategy, stack = inputs(row)
         kind, rank = rng.choice(("lora", "qlora")), rng.choice((0, 8, 16, 64))
         suffix = rng.choice(("", "-attn", "-qv"))
-        if (e.strategy.precision or e.workload.precision) not in ("bf16", "fp16"):
+        if (strategy.precision or before.precision) not in ("bf16", "fp16"):
             kind = "lora"
         workload = msgspec.structs.replace(
-            e.workload,
+            before,
             tuning=f"{kind}{rank}{suffix}",
             optimizer=rng.choice(("adamw", "adamw-8bit", "muon", "shampoo")),
             weights=rng.choice(("mixed", "bf16", "fp32")),
         )
-        e = estimate(e.model, e.cluster, workload, e.strategy, stack=e.stack)
+        e = estimate(model, cluster, workload, strategy, stack=stack)
         assert_explained(e)
         seen |= {key for key, seconds in e.terms.items() if seconds}
     assert {"adapters", "dequantize", "recompute", "dp_grad_reduce", "bubble"} <= seen
