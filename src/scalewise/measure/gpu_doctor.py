@@ -26,7 +26,7 @@ from scalewise.measure.collective_plan import CollectivePlan, Op
 from scalewise.measure.kernel_plan import Gemm, KernelPlan
 from scalewise.measure.launch import LocalLauncher, threads_for
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
-from scalewise.measure.sweeps import Kind, SweepLauncher, SweepSpec
+from scalewise.measure.sweeps import Kind, SweepSpec
 from scalewise.model import Model, Moe, load_model
 from scalewise.records.files import Record, new_id, read_records
 from scalewise.records.job import Device, Precision, TrainJob
@@ -193,7 +193,7 @@ def _sweep(what: Kind, plan: Any, ranks: int, patient: Patient) -> Record:
         records=str(patient.folder / f"{what}.jsonl"), device=patient.device,
         threads=threads_for(patient.device, ranks),
     )  # fmt: skip
-    SweepLauncher(timeout=patient.limit, logs=patient.folder).run(spec)
+    LocalLauncher(timeout=patient.limit, logs=patient.folder).run(spec)
     return _record(spec)
 
 
