@@ -39,10 +39,6 @@ class Popen:
         self._process.start()
         self.pid = self._process.pid
 
-    def poll(self):
-        """Exit code, or None while it runs."""
-        return self._process.exitcode
-
     def wait(self, timeout=None):
         """Exit code, once it has ended."""
         self._process.join(timeout)

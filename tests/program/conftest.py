@@ -14,5 +14,5 @@ def captures(request, monkeypatch):
     import warm
     from scalewise.program import run
 
-    names = {name: getattr(subprocess, name) for name in ("DEVNULL", "TimeoutExpired")}
-    monkeypatch.setattr(run, "subprocess", SimpleNamespace(Popen=warm.Popen, **names))
+    forked = SimpleNamespace(**vars(subprocess) | {"Popen": warm.Popen})
+    monkeypatch.setattr(run, "subprocess", forked)

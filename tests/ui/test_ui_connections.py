@@ -112,11 +112,11 @@ async def hello(scope, receive, send):
 
 @pytest.fixture
 def port():
-    """A real server that gives headers a fifth of a second, and three idle connections room."""
+    """A real server that gives headers half a second, and three idle connections room."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
-            hello, http=limited(seconds=0.2, most=3), lifespan="off", log_level="error"
+            hello, http=limited(seconds=0.5, most=3), lifespan="off", log_level="error"
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -148,7 +148,7 @@ def test_silent_connections_shut_nobody_out(port):
                 answer += client.recv(1000)
             assert answer.startswith(b"HTTP/1.1 200")
             # A kept connection is no stranger: the deadline starts with its next request.
-            time.sleep(0.3)
+            time.sleep(0.6)
         client.sendall(b"GET / HT")
         assert closed(client)
     assert all(closed(each) for each in silent)
