@@ -8,7 +8,6 @@ PyTorch takes seconds to start, so everything with the same number of ranks runs
 from __future__ import annotations
 
 from scalewise.measure.check import check_job
-from scalewise.measure.launch import MODULE
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
 from scalewise.model import Model, Moe
 from scalewise.records.environment import Environment
@@ -66,7 +65,7 @@ def run_together(jobs, folder):
     file = folder / "train.jsonl"
     planned = [PlannedJob(job=each, id=f"job{i}") for i, each in enumerate(jobs)]
     spec = LaunchSpec(planned=planned, records=str(file), device="cpu", threads=1)
-    warm.launch(spec, MODULE)
+    warm.launch(spec)
     found = {record.id: record for record in read_records(file).records}
     return [found[each.id] for each in planned]
 

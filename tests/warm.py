@@ -1,7 +1,7 @@
 """Processes that start with PyTorch imported, in milliseconds instead of seconds.
 
     warm.Popen([sys.executable, "-m", module, ...], stdout=file, start_new_session=True)
-    warm.launch(spec, "scalewise.measure.worker")      # ranks, as torchrun starts them
+    warm.launch(spec)                                # ranks, as torchrun starts them
 
 A server imports PyTorch once and forks; it computes nothing, so a fork loses no threads. Processes
 of their own are started by test_measure_launch.py, test_program_robust.py and the command lines.
@@ -65,7 +65,7 @@ def _run(words, environment, folder, output):
     runpy.run_module(words[0], run_name="__main__", alter_sys=True)
 
 
-def launch(spec, module):
+def launch(spec):
     """Run all ranks of a launch on this machine, with the variables that torchrun sets."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     with TemporaryDirectory() as name:
@@ -74,7 +74,7 @@ def launch(spec, module):
         with log.open("wb") as output:
             ranks = [
                 Popen(
-                    [sys.executable, "-m", module, str(file)],
+                    [sys.executable, "-m", spec.module, str(file)],
                     stdout=output,
                     env=environment_for(spec) | _variables(rank, spec.ranks, store.port),
                     start_new_session=True,
