@@ -98,7 +98,8 @@ def test_the_interval_follows_the_residuals():
     blind = MachineFit("blind").fit(gather(sweeps))
     assert blind.stack_.own_runs == 0
     assert blind.interval_[1] > 1.13 > calm.interval_[1]
-    assert "no step on one device" in blind.notes_[-1]
+    assert "no step on one device" in blind.notes_[-2]
+    assert "host time was not measured" in blind.notes_[-1]
 
 
 def test_gather_sorts_and_remembers():

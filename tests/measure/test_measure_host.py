@@ -53,4 +53,4 @@ def test_gpus_are_refused(monkeypatch):
     result = CliRunner(env={"COLUMNS": "120"}).invoke(cli, ["measure", "host"])
     assert result.exit_code == 2
     assert "host time of wrappers is measured on CPUs" in result.output
-    assert "--device cpu" in result.output
+    assert "leave it out" in result.output

@@ -57,7 +57,8 @@ def folder(tmp_path_factory):
     loop.sweep("host", host, where, "cpu")
     for launch in (1, 2):
         for strategy in ("ddp1-mb1", "ddp2-mb1"):
-            job = loop.job_of("tiny", strategy, seq_len=SEQ_LEN, steps=6, trace=launch == 1)
+            traced = strategy.startswith("ddp2")
+            job = loop.job_of("tiny", strategy, seq_len=SEQ_LEN, steps=6, trace=traced)
             loop.train(job, where, "cpu", launch)
     return where
 

@@ -1,4 +1,4 @@
-"""`scalewise measure host`: CPU time that FSDP and tensor parallelism add to a step.
+"""`scalewise measure host`: host time that FSDP and tensor parallelism add to a step on CPUs.
 
 scalewise measure host --iters 40
 """
@@ -30,7 +30,7 @@ def host(*, where: Where, iters: int) -> None:
     if device != "cpu":
         raise InputError(
             "host time of wrappers is measured on CPUs: on GPUs it overlaps the device",
-            hint="add --device cpu, or leave it out of a calibration",
+            hint="leave it out: a calibration of GPUs needs no host time",
         )
     record, file = take("host", HostPlan(iters=iters), where, device=device, ranks=ranks)
     if where.as_json:

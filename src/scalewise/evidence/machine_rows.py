@@ -98,12 +98,12 @@ def gather(
     """
     notes: list[str] = []
     records = _of_one_network(records, notes)
-    sweeps = [record for record in records if record.kind in ("kernel", "collective", "host")]
+    sweeps = [record for record in records if record.kind in ("kernel", "collective")]
     where = _one_machine(sweeps, records)
     device = (
         where.device_name if where else str(nccl_rows[0]["hardware_stated"]) if nccl_rows else ""
     )
-    if not any(record.kind != "host" for record in sweeps) and not nccl_rows:
+    if not sweeps and not nccl_rows:
         raise InputError(
             "there is no timing of kernels or collectives to calibrate on",
             hint="run `scalewise measure kernels` and `scalewise measure collectives` first",
@@ -113,14 +113,15 @@ def gather(
     kernels = [row for row in rows_of(kernel_records) if row.get("dtype") == dtype]
     links = [record for record in sweeps if record.kind == "collective"]
     collectives = [*rows_of(links), *nccl_rows]
-    wrapped = [record for record in sweeps if record.kind == "host"][-1:]
+    # Two ranks have more threads than one on every core; dispatch uses one of them.
+    wrapped = [r for r in records if r.kind == "host" and r.environment.device_name == device][-1:]
     steps = _steps(records, where, dtype, notes)
     busy = Counter(w for record in sweeps for w in record.warnings if "not idle" in w)
     if busy:
         notes.append(f"{busy.total()} of {len(sweeps)} sweeps ran on a machine that was not idle")
     _check_kernels(kernels)
     _check_collectives(collectives, needed=where is not None and where.accelerator is None)
-    used = [*sweeps, *(record for record in records if record.kind == "train")]
+    used = [*sweeps, *wrapped, *(record for record in records if record.kind == "train")]
     days = sorted(record.started[:10] for record in used)
     per_node = max((record.environment.ranks_per_node for record in sweeps), default=1)
     per_node = max([per_node, *(int(row["scaleup_domain"]) for row in nccl_rows)])

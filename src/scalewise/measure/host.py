@@ -19,11 +19,9 @@ from typing import Any
 import torch
 
 from scalewise.measure.data import Synthetic, batch
-from scalewise.measure.decoder import Decoder, loss_of, materialize
 from scalewise.measure.host_plan import HostCase, HostPlan, cases_of
 from scalewise.measure.parallel import build
 from scalewise.measure.timing import sample
-from scalewise.records.job import TrainJob
 from scalewise.records.metrics import Spread
 from scalewise.records.rows import timed_row
 
@@ -59,22 +57,5 @@ def _step_of(case: HostCase, device: torch.device) -> Callable[[], object]:
     job = case.job
     source = Synthetic(job.model.vocab, job.seed)
     inputs, targets = batch(source, step=0, sequences=range(1), length=job.seq_len)
-    if case.technique == "plain":
-        return _plain(job, inputs.to(device), targets.to(device))
     trainer = build(job, device)
     return lambda: trainer.step(inputs.to(device), targets.to(device))
-
-
-def _plain(job: TrainJob, inputs: torch.Tensor, targets: torch.Tensor) -> Callable[[], object]:
-    """The same step without any wrapper."""
-    with torch.device("meta"):
-        decoder = Decoder(job.model, seq_len=job.seq_len)
-    materialize(decoder, "", device=inputs.device, seed=job.seed)
-    optimizer = torch.optim.AdamW(decoder.parameters(), lr=job.learning_rate)
-
-    def step() -> None:
-        loss_of(decoder(inputs), targets).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
