@@ -38,7 +38,6 @@ from scalewise.step.compose import compose
 from scalewise.step.layout import lay_out
 from scalewise.step.terms import step_terms
 from scalewise.strategies import Strategies
-from scalewise.workload import Workload
 
 STEP_SCALE = 0.05
 """Residual (log) at which a step starts to count less: about the repeatability of launches."""
@@ -162,7 +161,7 @@ class MachineFit:
         return np.array([self._seconds(job, self.stack_) for job in jobs])
 
     def _seconds(self, job: TrainJob, stack: Stack) -> float:
-        workload = Workload(seq_len=job.seq_len, global_batch=job.global_batch)
+        workload = job.workload("bf16")
         cluster = msgspec.structs.replace(self.cluster_, accelerators=job.ranks)
         case = lay_out(
             job.model, cluster, workload, Strategies.of([job.strategy]), stack, self.chip_
