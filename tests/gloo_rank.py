@@ -1,4 +1,5 @@
-"""A rank that runs a program for real on Gloo and CPUs, and profiles the step that a capture keeps.
+"""A rank that runs a program for real on Gloo and CPUs, and profiles a step from where to where a
+capture keeps one.
 
     RANK=0 WORLD_SIZE=2 python gloo_rank.py script FOLDER train.py --steps 3
 
@@ -18,11 +19,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from cpu_attention import attention_of_gpus
+from scalewise.program.capture import steps as boundaries
 from scalewise.program.capture import torchtitan, transformers
 from scalewise.program.capture.habits import habits
 from scalewise.program.capture.patches import replaced, replaced_everywhere
 from scalewise.program.capture.pretend import _fake_accelerator, _on_cpu
 from scalewise.program.capture.steps import Captured, Steps
+
+STEADY = 2
+"""Steps before the one that is profiled: DDP's ranks agree on their buckets once, in the second,
+which captures leave out."""
 
 ADAPTERS = {
     "script": lambda tracer: nullcontext(),
@@ -38,6 +44,7 @@ class Profiled:
         self.notes, self.versions, self.refused = [], {}, []
         self.profiler = profile(activities=[ProfilerActivity.CPU], record_shapes=True)
         self.step = record_function("ProfilerStep#1")
+        self.begun = 0
 
     def refuse(self, reason):
         """Stop: the capture of the same program is refused."""
@@ -45,6 +52,9 @@ class Profiled:
 
     def restart(self):
         """Begin the step; not sooner, as tensors that the profiler knows cannot be swapped."""
+        self.begun += 1
+        if self.begun < STEADY:
+            return
         self.profiler.start()
         self.step.__enter__()
 
@@ -111,6 +121,7 @@ def main():
     adapter, folder, arguments = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
     rank, world = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))
     torch.set_num_threads(1)
+    boundaries.WARMUP = STEADY
     recorder = Profiled()
     steps = Steps(recorder)
     try:

@@ -64,7 +64,7 @@ def test_context_parallel_attention_sends_what_a_real_run_sends(ranks, tmp_path)
     [pytest.param(mode, marks=pytest.mark.slow) for mode in ("fsdp", "ddp", "cp")] + ["tp"],
 )
 def test_a_script_sends_what_a_real_run_of_it_sends(mode, tmp_path):
-    program = (SCRIPT, "--mode", mode, "--steps", "3")
+    program = (SCRIPT, "--mode", mode, "--steps", "4")
     run_on_gloo(program, tmp_path, ranks=4)
     (found,) = capture_program(CaptureSpec(adapter="script", world=4, arguments=program))
     assert difference(found, tmp_path / "rank0.json.gz") is None
