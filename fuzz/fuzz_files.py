@@ -92,7 +92,7 @@ def _calibration(path: Path) -> Any:
 def _optimizer(path: Path) -> Any:
     changed = msgspec.structs.replace(work(), optimizer=str(path))
     many = sw.estimate(a_model(), a_cluster(), changed, [sw.parse_strategy("fsdp64-mb2")])
-    return Priced(seconds=float(many.step_seconds[0]))
+    return Priced(seconds=float(many.step_seconds[0]), memory=float(many.memory_bytes[0]))
 
 
 def _goodput(path: Path) -> Any:

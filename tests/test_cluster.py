@@ -171,6 +171,7 @@ def test_oversubscription_beyond_one_tier():
         ({"oversubscription": 2.0}, "oversubscription = 2 needs a tier_size"),
         ({"pue": 0.9}, "pue = 0.9 must be at least 1"),
         ({"pue": 1e308}, "pue = 1e+308 must be at most 100"),
+        ({"scale_up_domain": 10**300}, "scale_up_domain = 1e+300 must be at most 4.29497e+09"),
         ({"usd_per_hour": 1e300}, "usd_per_hour = 1e+300 must be at most 1e+09"),
         ({"power_cap_watts": 301.0}, "power_cap_watts = 301 must be at most 300"),
         ({"power_cap_watts": 42.0}, "power_cap_watts = 42 must be above 42"),

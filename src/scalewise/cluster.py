@@ -83,6 +83,9 @@ IDLE_SHARE = 0.14
 # aiinframap.com).
 PUE = 1.15
 
+MAX_PARTS = 2**32
+"""Limit of counts: GPUs, those of a domain or tier, cores; far beyond any machine."""
+
 MAX_PUE = 100.0
 """Limit of the PUE: that of measured facilities is 1.0 to 3."""
 
@@ -383,7 +386,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "accelerators", "scale_up_domain", "tier_size", "host_accelerators",
             "host_link_accelerators", "host_cores",
         ):  # fmt: skip
-            _check(where, field, getattr(self, field), minimum=1, whole=True)
+            _check(where, field, getattr(self, field), minimum=1, maximum=MAX_PARTS, whole=True)
         for field in (
             "scale_up_bandwidth", "scale_out_bandwidth", "host_link_bandwidth",
             "host_memory_bytes", "host_memory_bandwidth", "nvme_read_bandwidth",

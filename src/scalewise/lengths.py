@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from scalewise.errors import InputError
-from scalewise.reading import read_text
+from scalewise.reading import read_text, user_path
 from scalewise.units import parse
 
 if TYPE_CHECKING:
@@ -111,7 +111,6 @@ def _weighted(pieces: tuple[tuple[float, float], ...], of: object) -> float:
     return math.fsum(length * count * of(length) for length, count in pieces) / tokens
 
 
-@lru_cache(maxsize=256)
 def filled(text: str, batching: Batching, seq_len: int) -> Filled:
     """Return how sequences are filled with documents.
 
@@ -125,7 +124,11 @@ def filled(text: str, batching: Batching, seq_len: int) -> Filled:
     >>> round(filled("600", "packed", 4096).useful, 4)        # six documents in a sequence
     0.8789
     """
-    lengths = read_lengths(text)
+    return _filled(read_lengths(text), batching, seq_len)
+
+
+@lru_cache(maxsize=256)
+def _filled(lengths: Lengths, batching: Batching, seq_len: int) -> Filled:
     if batching != "packed":
         short = lengths.up_to(seq_len)
         return Filled(useful=short.mean / seq_len, pieces=_counted(short.tokens))
@@ -209,7 +212,6 @@ def is_lengths_file(text: str) -> bool:
     return "/" in text or text.strip().lower().endswith((".csv", ".txt", ".tsv"))
 
 
-@lru_cache(maxsize=64)
 def read_lengths(text: str) -> Lengths:
     """Return a distribution of document lengths.
 
@@ -225,6 +227,18 @@ def read_lengths(text: str) -> Lengths:
     1050.0
     """
     word = text.strip()
+    if not is_lengths_file(word):
+        return _lengths(word, 0)
+    try:
+        changed = user_path(word).stat().st_mtime_ns
+    except (OSError, ValueError):
+        changed = 0
+    # A file is read again once it has changed.
+    return _lengths(word, changed)
+
+
+@lru_cache(maxsize=64)
+def _lengths(word: str, _changed: int) -> Lengths:
     if is_lengths_file(word):
         return Lengths(text=word, tokens=_binned(_read_file(word)))
     if word.lower().startswith("lognormal:"):

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from scalewise.errors import InputError
 from scalewise.experts import GRAPH_ATTENTION, Experts, load_experts
+from scalewise.lengths import read_lengths
 from scalewise.loss import LOSSES
 from scalewise.numeric import (
     Array,
@@ -54,7 +55,9 @@ from scalewise.tuning import adapted_matrices
 if TYPE_CHECKING:
     from scalewise.chip import Calibration
     from scalewise.cluster import Cluster
+    from scalewise.lengths import Lengths
     from scalewise.model import Model
+    from scalewise.optimizer import Optimizer
     from scalewise.stack import Stack
     from scalewise.strategies import Strategies
     from scalewise.workload import Workload
@@ -92,7 +95,10 @@ def lay_out(
         chip: Constants of the architecture.
     """
     model = without_choice(model)
-    numbers, switches = _fixed(model, cluster, workload, stack, chip)
+    # Files may change under the same name.
+    lengths = None if workload.lengths is None else read_lengths(workload.lengths)
+    files = load_optimizer(workload.optimizer), lengths
+    numbers, switches = _fixed(model, cluster, workload, stack, chip, files)
     columns: dict[str, Any] = {
         **_same(*numbers, strategies.shape),
         **_same(*switches, strategies.shape),
@@ -130,7 +136,12 @@ _Fixed: TypeAlias = tuple[NDArray[Any], tuple[str, ...]]
 
 @lru_cache(maxsize=256)
 def _fixed(
-    model: Model, cluster: Cluster, workload: Workload, stack: Stack, chip: Calibration
+    model: Model,
+    cluster: Cluster,
+    workload: Workload,
+    stack: Stack,
+    chip: Calibration,
+    _files: tuple[Optimizer, Lengths | None],
 ) -> tuple[_Fixed, _Fixed]:
     """Numbers and switches that no strategy changes, with their names; built once."""
     numbers = {
