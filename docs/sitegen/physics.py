@@ -119,6 +119,7 @@ CONSTANTS_ONLY = {
 LEFT_OUT = {
     "physics/__init__.py", "step/__init__.py", "step/result.py", "step/breakdown.py",
     "step/layout.py", "step/hardware.py", "step/origin.py", "step/explain.py", "step/finite.py",
+    "step/distinct.py",
     "step/derive_kernels.py",
     "step/derive_goodput.py", "step/derive_memory.py", "step/derive_data_parallel.py",
     "step/derive_offload.py",

@@ -16,19 +16,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from scalewise.cli.common import (
-    FORMATS,
-    check_library,
-    ending_of,
-    light_numpy,
-    show,
-    to_json,
-    write_bytes,
-)
+from scalewise.cli.answer import answer_options
 from scalewise.cli.estimate import CONVENTIONS
 from scalewise.cli.options import complete, question_options
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from scalewise.cli.answer import Answer
     from scalewise.model import Convention
 
 
@@ -72,13 +67,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Runs with software of their own each: they share no level.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Output file: .json, .csv, .parquet, .html, .svg or .png.",
-)
+@answer_options()
 @question_options(partial=True)
 def diagnose(
     words: dict[str, Any],
@@ -87,10 +76,9 @@ def diagnose(
     profile: str | None,
     nccl: str | None,
     convention: str,
-    output: str | None,
     *,
     software_differs: bool,
-    as_json: bool,
+    answer: Answer,
 ) -> int:
     """Rank what may explain a measured throughput of MODEL, and name the test that decides.
 
@@ -98,10 +86,7 @@ def diagnose(
     follow from the prediction, its interval and a list of causes; one measurement more, such as
     another size, a profile or nccl-tests, makes them sharper.
     """
-    ending = ending_of(output, FORMATS)
-    check_library(ending)
-    light_numpy()
-    from scalewise.diagnosis.answer import diagnose as answer
+    from scalewise.diagnosis.answer import diagnose as diagnosed
     from scalewise.diagnosis.evidence import Evidence, parse_node_rate, parse_profile
     from scalewise.diagnosis.measured import parse_measured
     from scalewise.diagnosis.sources import diagnose_found, from_sources, names_source
@@ -118,20 +103,25 @@ def diagnose(
         read = from_sources(sources, words, given, convention=counted)
         found = diagnose_found(read, evidence, apart=software_differs)
     else:
-        found = answer(
+        found = diagnosed(
             complete(words), parse_measured(measured), evidence=evidence, convention=counted,
             apart=software_differs,
         )  # fmt: skip
-    if output is not None and ending is not None:
+
+    def file(ending: str) -> bytes:
         from scalewise.report.diagnose_figure import diagnose_file
 
-        write_bytes(output, diagnose_file(found, ending))
-    if as_json:
+        return diagnose_file(found, ending)
+
+    def data() -> object:
         from scalewise.report.diagnose_figure import diagnose_dict
 
-        click.echo(to_json(diagnose_dict(found)))
-    elif output is None:
+        return diagnose_dict(found)
+
+    def table(console: Console) -> None:
         from scalewise.report.diagnose_table import print_diagnosis
 
-        show(lambda console: print_diagnosis(found, console))
+        print_diagnosis(found, console)
+
+    answer.give(file=file, data=data, table=table)
     return 0

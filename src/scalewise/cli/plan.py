@@ -16,21 +16,15 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from scalewise.cli.common import (
-    FORMATS,
-    check_library,
-    ending_of,
-    light_numpy,
-    put,
-    show,
-    to_json,
-    write_bytes,
-)
+from scalewise.cli.answer import answer_options
+from scalewise.cli.common import FORMATS, show
 from scalewise.cli.options import question_options, stated_fields
-from scalewise.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from scalewise.ask.question import Question
+    from scalewise.cli.answer import Answer
 
 LISTS = {
     "model": ("MODEL,...", ""),
@@ -66,14 +60,11 @@ ORDERS = ("time", "tokens", "cost", "energy", "carbon", "memory")
     help="What has to meet deadline and budget: the far end of the 80% interval, or the "
     "prediction.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print all rows as CSV.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Output file: .toml (the answer as a plan file), .html, .svg, .png, .csv, .json or "
+@answer_options(
+    csv="Print all rows as CSV.",
+    output="Output file: .toml (the answer as a plan file), .html, .svg, .png, .csv, .json or "
     ".parquet.",
+    types=(*FORMATS, ".toml"),
 )
 def plan(
     question: Question,
@@ -81,9 +72,7 @@ def plan(
     queue: str | None,
     order: str | None,
     meet: str,
-    as_json: bool,
-    as_csv: bool,
-    output: str | None,
+    answer: Answer,
 ) -> int:
     """Plan whole runs of MODEL: layout, days, dollars, MWh and tonnes of CO2 against limits.
 
@@ -91,16 +80,10 @@ def plan(
     one, or a .toml file; commas join several. With --deadline or --budget, sizes between and beyond
     those of --gpus are tried, and the far end of the 80% interval has to meet them.
     """
-    ending = ending_of(output, (*FORMATS, ".toml"))
-    check_library(ending)
-    if as_json and as_csv:
-        raise InputError("--json and --csv exclude each other", hint="keep one of the two")
-    light_numpy()
     if queue is not None:
         from scalewise.cli.plan_queue import run_queue
 
-        return run_queue(queue, question, output=output, ending=ending, as_json=as_json,
-                         as_csv=as_csv)  # fmt: skip
+        return run_queue(queue, question, answer)
     from scalewise.ask.planning import planning
 
     stated = set(stated_fields(question))
@@ -108,20 +91,23 @@ def plan(
         # The strategy of a plan file has the sizes of its own number of GPUs.
         question = msgspec.structs.replace(question, strategy=None)
     found = planning(question, by=order, far_end=meet == "far-end")
-    if output is not None and ending is not None:
+
+    def file(ending: str) -> bytes:
         from scalewise.report.plan_files import plan_file
 
-        write_bytes(output, plan_file(found, ending))
-    if as_csv:
-        from scalewise.report.plan_files import plan_file
+        return plan_file(found, ending)
 
-        put(None, plan_file(found, ".csv").decode().rstrip("\n"))
-    elif as_json:
+    def data() -> object:
         from scalewise.report.plan_files import plan_dict
 
-        put(None, to_json(plan_dict(found)))
-    elif output is None or ending == ".toml":
+        return plan_dict(found)
+
+    def table(console: Console) -> None:
         from scalewise.report.plan_table import print_plan
 
-        show(lambda console: print_plan(found, console, output))
-    return 0 if all(answer.row is not None for answer in found.answers) else 1
+        print_plan(found, console, answer.path)
+
+    answer.give(file=file, data=data, table=table)
+    if answer.ending == ".toml" and not answer.as_json and not answer.as_csv:
+        show(table)
+    return 0 if all(each.row is not None for each in found.answers) else 1

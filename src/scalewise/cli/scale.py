@@ -15,22 +15,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalewise.cli.common import (
-    FORMATS,
-    check_library,
-    ending_of,
-    light_numpy,
-    put,
-    show,
-    to_json,
-    write_bytes,
-)
+from scalewise.cli.answer import answer_options
 from scalewise.cli.options import question_options
 from scalewise.cli.sweeping import sweep_options
 from scalewise.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from scalewise.ask.question import Question
+    from scalewise.cli.answer import Answer
     from scalewise.cli.sweeping import Runner
 
 LISTS = {
@@ -77,17 +71,9 @@ LISTS = {
 )
 @sweep_options
 @click.option("--table", is_flag=True, help="Print every number at every size.")
-@click.option("--json", "as_json", is_flag=True, help="Print all points as JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print all points as CSV.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Output file: .json, .csv, .parquet, .html, .svg or .png.",
-)
+@answer_options(json="Print all points as JSON.", csv="Print all points as CSV.")
 def scale(
     question: Question,
-    output: str | None,
     knee: float,
     batch_per_gpu: float | None,
     *,
@@ -97,8 +83,7 @@ def scale(
     weak: bool | None,
     exhaustive: bool,
     table: bool,
-    as_json: bool,
-    as_csv: bool,
+    answer: Answer,
 ) -> int:
     """Estimate throughput of MODEL on more and more GPUs: efficiency, knees, crossovers, causes.
 
@@ -110,11 +95,6 @@ def scale(
     GPU brings at the smallest size. With --over, every point is the estimate of the same words; the
     knee is the first value whose doubling gains less than --knee of the largest gain before it.
     """
-    ending = ending_of(output, FORMATS)
-    if as_json and as_csv:
-        raise InputError("--json and --csv exclude each other", hint="keep one of the two")
-    check_library(ending)
-    light_numpy()
     if over:
         from scalewise.cli.scale_over import run_over
 
@@ -128,9 +108,8 @@ def scale(
                     hint="--over gpus=8..256 --over batch=..., or leave it out",
                 )
         return run_over(
-            question, over, runner=runner, output=output, ending=ending, knee=knee,
-            exhaustive=exhaustive, table=table, as_json=as_json, as_csv=as_csv,
-        )  # fmt: skip
+            question, over, answer, runner=runner, knee=knee, exhaustive=exhaustive, table=table
+        )
     from scalewise.ask.scaling import scaling
     from scalewise.explore.tasks import PointResult
 
@@ -140,41 +119,28 @@ def scale(
         exhaustive=exhaustive, run=lambda tasks, function: runner(tasks, function, PointResult)
     )
     defaults = [str(each) for each in asked.defaults]
-    if output is not None and ending is not None:
+
+    def file(ending: str) -> bytes:
         from scalewise.report.scale_files import scale_file
 
-        write_bytes(
-            output,
-            scale_file(curves, ending, share=knee, defaults=defaults, deadline=days, fit=asked.fit),
+        return scale_file(
+            curves, ending, share=knee, defaults=defaults, deadline=days, fit=asked.fit
         )
-    if as_csv:
-        from scalewise.report.scale_files import scale_file
 
-        put(None, scale_file(curves, ".csv").decode().rstrip("\n"))
-    elif as_json:
+    def data() -> object:
         from scalewise.report.scale_files import scale_dict
 
-        put(
-            None,
-            to_json(
-                scale_dict(curves, share=knee, defaults=defaults, deadline=days, fit=asked.fit)
-            ),
-        )
-    elif output is None:
+        return scale_dict(curves, share=knee, defaults=defaults, deadline=days, fit=asked.fit)
+
+    def printed(console: Console) -> None:
         from scalewise.report.scale_table import print_curves
 
-        show(
-            lambda out: print_curves(
-                curves,
-                out,
-                share=knee,
-                defaults=asked.defaults,
-                changes=asked.changes,
-                table=table,
-                deadline=days,
-                fit=asked.fit,
-            )
-        )
+        print_curves(
+            curves, console, share=knee, defaults=asked.defaults, changes=asked.changes,
+            table=table, deadline=days, fit=asked.fit,
+        )  # fmt: skip
+
+    answer.give(file=file, data=data, table=printed)
     if any(curve.feasible for curve in curves.curves):
         return 0
     click.echo("no strategy can run at any of these sizes", err=True)

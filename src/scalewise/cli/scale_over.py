@@ -11,25 +11,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalewise.cli.common import put, show, to_json, write_bytes
-
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from scalewise.ask.question import Question
+    from scalewise.cli.answer import Answer
     from scalewise.cli.sweeping import Runner
 
 
 def run_over(
     question: Question,
     texts: Sequence[str],
+    answer: Answer,
     *,
     runner: Runner,
-    output: str | None,
-    ending: str | None,
     knee: float,
     exhaustive: bool,
     table: bool,
-    as_json: bool,
-    as_csv: bool,
 ) -> int:
     """Compute the points, and print or write them; arguments are those of the command.
 
@@ -45,22 +43,23 @@ def run_over(
         exhaustive=exhaustive,
         run=lambda tasks, function: runner(tasks, function, PointResult),
     )
-    if output is not None and ending is not None:
+
+    def file(ending: str) -> bytes:
         from scalewise.report.over_files import over_file
 
-        write_bytes(output, over_file(found, ending, share=knee))
-    if as_csv:
-        from scalewise.report.over_files import over_file
+        return over_file(found, ending, share=knee)
 
-        put(None, over_file(found, ".csv").decode().rstrip("\n"))
-    elif as_json:
+    def data() -> object:
         from scalewise.report.over_files import over_dict
 
-        put(None, to_json(over_dict(found, share=knee)))
-    elif output is None:
+        return over_dict(found, share=knee)
+
+    def printed(console: Console) -> None:
         from scalewise.report.over_table import print_over
 
-        show(lambda out: print_over(found, out, share=knee, table=table))
+        print_over(found, console, share=knee, table=table)
+
+    answer.give(file=file, data=data, table=printed)
     if any(series.feasible for series in found.sweep.series):
         return 0
     click.echo("no strategy can run at any of these values", err=True)

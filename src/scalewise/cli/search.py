@@ -15,16 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalewise.cli.common import (
-    FORMATS,
-    check_library,
-    ending_of,
-    light_numpy,
-    show,
-    to_json,
-    write,
-    write_bytes,
-)
+from scalewise.cli.answer import answer_options
+from scalewise.cli.common import show, to_json, write, write_bytes
 from scalewise.cli.options import question_options
 from scalewise.errors import INTERRUPTED, InputError
 
@@ -33,6 +25,7 @@ if TYPE_CHECKING:
 
     from scalewise.ask.question import Question
     from scalewise.ask.resolve import Inputs
+    from scalewise.cli.answer import Answer
     from scalewise.explore.search import Search
 
 PATIENCE = 1.0
@@ -117,22 +110,17 @@ def _words(ctx: click.Context, parameter: click.Parameter, text: str | None) -> 
     default=True,
     help="Tensor parallelism within the scale-up domain only, or anywhere. [within]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print counts and full estimates as JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print the ranking as CSV.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Output file: .html, .svg, .png, .csv, .json or .parquet.",
+@answer_options(
+    json="Print counts and full estimates as JSON.",
+    csv="Print the ranking as CSV.",
+    output="Output file: .html, .svg, .png, .csv, .json or .parquet.",
 )
 def search(
     *,
     question: Question,
     top: int,
     pareto: tuple[str, ...] | None,
-    as_json: bool,
-    as_csv: bool,
-    output: str | None,
+    answer: Answer,
     **limits: Any,
 ) -> int:
     """Estimate every strategy and rank what fits.
@@ -140,11 +128,6 @@ def search(
     Exit code 1 if nothing fits; then the nearest strategy is shown. Ctrl-C gives the best so far
     and exit code 130.
     """
-    ending = ending_of(output, FORMATS)
-    check_library(ending)
-    if as_json and as_csv:
-        raise InputError("--json and --csv exclude each other", hint="keep one of the two")
-    light_numpy()
     from scalewise.ask.resolve import inputs
     from scalewise.explore.space import Limits
 
@@ -154,15 +137,15 @@ def search(
         limits=Limits(**limits),
         top=top,
         pareto=pareto or (),
-        best_by_tp_pp=ending == ".html",
+        best_by_tp_pp=answer.ending == ".html",
         progress=bar,
     )
     bar.close()
-    if output and ending:
-        _save(found, output, ending, asked)
-    if as_json:
+    if answer.path and answer.ending:
+        _save(found, answer.path, answer.ending, asked)
+    if answer.as_json:
         click.echo(to_json(as_dict(found, asked)))
-    elif as_csv:
+    elif answer.as_csv:
         from scalewise.report.search_files import search_file
 
         click.echo(search_file(found, ".csv"), nl=False)

@@ -13,21 +13,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalewise.cli.common import (
-    FORMATS,
-    check_library,
-    ending_of,
-    light_numpy,
-    put,
-    show,
-    to_json,
-    write_bytes,
-)
+from scalewise.cli.answer import answer_options
 from scalewise.cli.options import question_options
-from scalewise.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from scalewise.ask.question import Question
+    from scalewise.cli.answer import Answer
 
 PATIENCE = 1.0
 """Seconds after which progress is shown."""
@@ -45,22 +38,13 @@ PATIENCE = 1.0
 @click.option(
     "--reoptimize", is_flag=True, help="Search for the best strategy again after every change."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print one line per change as CSV.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Output file: .json, .csv, .parquet, .html, .svg or .png.",
-)
+@answer_options(csv="Print one line per change as CSV.")
 def sensitivity(
     *,
     question: Question,
     factor: float,
     reoptimize: bool,
-    as_json: bool,
-    as_csv: bool,
-    output: str | None,
+    answer: Answer,
 ) -> int:
     """Change one thing at a time and estimate what it gains.
 
@@ -68,11 +52,6 @@ def sensitivity(
     gains here and now, and what a finite upgrade does. The strategy stays as it is, or is the
     best one again after every change.
     """
-    ending = ending_of(output, FORMATS)
-    check_library(ending)
-    if as_json and as_csv:
-        raise InputError("--json and --csv exclude each other", hint="keep one of the two")
-    light_numpy()
     from scalewise.ask.resolve import resolve
 
     asked = resolve(question)
@@ -80,26 +59,23 @@ def sensitivity(
         factor=factor, reoptimize=reoptimize, compare=True, progress=_Progress()
     )
     defaults = [str(each) for each in asked.defaults]
-    if output is not None and ending is not None:
+
+    def file(ending: str) -> bytes:
         from scalewise.report.sensitivity_figure import sensitivity_file
 
-        write_bytes(output, sensitivity_file(found, ending, defaults=defaults))
-    if as_json:
+        return sensitivity_file(found, ending, defaults=defaults)
+
+    def data() -> object:
         from scalewise.report.sensitivity_figure import sensitivity_dict
 
-        click.echo(to_json(sensitivity_dict(found, defaults=defaults)))
-    elif as_csv:
-        from scalewise.report.sensitivity_figure import sensitivity_file
+        return sensitivity_dict(found, defaults=defaults)
 
-        put(None, sensitivity_file(found, ".csv").decode().rstrip("\n"))
-    elif output is None:
+    def table(console: Console) -> None:
         from scalewise.report.sensitivity_table import print_sensitivities
 
-        show(
-            lambda console: print_sensitivities(
-                found, console, defaults=asked.defaults, changes=asked.changes
-            )
-        )
+        print_sensitivities(found, console, defaults=asked.defaults, changes=asked.changes)
+
+    answer.give(file=file, data=data, table=table)
     return 0 if found.infeasible is None else 1
 
 

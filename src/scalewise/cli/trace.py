@@ -9,17 +9,16 @@ Exit code 0: success; 2: wrong usage, or a file that is no trace, truncated or d
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from scalewise.cli.common import (
-    FORMATS,
-    check_library,
-    ending_of,
-    light_numpy,
-    put,
-    show,
-    write_bytes,
-)
+from scalewise.cli.answer import answer_options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from scalewise.cli.answer import Answer
 
 
 @click.command(short_help="Measure exposed communication in profiler traces.")
@@ -28,20 +27,13 @@ from scalewise.cli.common import (
 @click.option(
     "--last-step", is_flag=True, help="Include the last GPU step, which may be truncated."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    help="Output file: .json, .csv, .parquet, .html, .svg or .png.",
-)
+@answer_options()
 def trace(
     files: tuple[str, ...],
-    output: str | None,
     *,
     partial: bool,
     last_step: bool,
-    as_json: bool,
+    answer: Answer,
 ) -> int:
     """Measure compute, overlapped and exposed communication, and idle time of profiled steps.
 
@@ -52,22 +44,19 @@ def trace(
     concurrently, over the time of communication. As there, the last step of a GPU trace is left
     out, because the profiler may stop before the GPU finishes it.
     """
-    ending = ending_of(output, FORMATS)
-    light_numpy()
-    check_library(ending)
     from scalewise.trace.read import read_trace
 
     summary = read_trace(list(files), partial=partial, last_step=last_step)
-    if output is not None and ending is not None:
+
+    def file(ending: str) -> bytes:
         from scalewise.report.trace_figure import trace_file
 
-        write_bytes(output, trace_file(summary, ending))
-    if as_json:
-        from scalewise.report.trace_figure import trace_file
+        return trace_file(summary, ending)
 
-        put(None, trace_file(summary, ".json").decode().rstrip("\n"))
-    elif output is None:
+    def table(console: Console) -> None:
         from scalewise.report.trace_table import print_trace
 
-        show(lambda out: print_trace(summary, out))
+        print_trace(summary, console)
+
+    answer.give(file=file, table=table)
     return 0

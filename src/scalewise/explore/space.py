@@ -285,10 +285,9 @@ def products(
         for word in limits.recompute or RECOMPUTE
         for tiles in limits.mlp_tiles or (0,)
     ]
-    # Options of data parallelism differ between models with and without a pipeline, or are the same.
-    differ = "reshard_after_forward" in limits.no_effect and "zero3" in (
-        limits.sharding or ("zero3",)
-    )
+    # Options of data parallelism may be others in a pipeline.
+    sharded = limits.sharding is None or "zero3" in limits.sharding
+    differ = sharded and "reshard_after_forward" in limits.no_effect
     apart = ((False,), (True,)) if differ else ((False, True),)
     for ranks in divisors(count):
         micro = _micro_axis(workload, ranks, limits)

@@ -458,7 +458,7 @@ def beside_backward(case: Case, backward: Num, again: Num, reduce: Num, across: 
 
 
 def overlapped_backward(case: Case, backward: Num, traffic: LayerTraffic) -> Backward:
-    """Return a layer's backward beside its communication, mean and as the stage before waits for it.
+    """Return a layer's backward beside its communication, and as the stage before waits for it.
 
     Gradients that are reduced once travel beside the last backward alone, which may be too short
     for them where all of them together are not. What may trail behind is counted by
