@@ -2,8 +2,7 @@
 
     sudo python benchmarks/shaped_network.py --records records/shaped --figure shaped.svg
 
-Two network namespaces joined by a veth pair stand for two machines; `tc` shapes the rate of the
-pair (token bucket). Kernels and steps on one device are measured once. At every rate a short sweep
+Two pretend nodes of one rank stand for two machines (`scalewise.measure.shaped`). Kernels and steps on one device are measured once. At every rate a short sweep
 of collectives recalibrates the links, the steps of two ranks are predicted, then measured under the
 profiler. The figure shows predicted and measured exposed communication and slow-down against rate.
 Needs Linux, root, `ip` and `tc`.
@@ -14,12 +13,8 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -28,7 +23,6 @@ import msgspec
 
 from close_the_loop import job_of, say, sweep, train
 from scalewise.catalog import load_cluster
-from scalewise.errors import ScalewiseError
 from scalewise.evidence.compare import Row, compare
 from scalewise.evidence.machine import MachineFit
 from scalewise.evidence.machine_files import write_machine
@@ -37,95 +31,20 @@ from scalewise.measure.collective_plan import CollectivePlan, sizes_of
 from scalewise.measure.host_plan import HostPlan
 from scalewise.measure.idle import disturbance, idle_checked, journal_of, read_journal
 from scalewise.measure.kernel_plan import join_plans, plan_kernels
-from scalewise.measure.launch import MODULE, threads_for
+from scalewise.measure.launch import threads_for
+from scalewise.measure.launch_shaped import ShapedLauncher
 from scalewise.measure.launch_spec import LaunchSpec, PlannedJob
 from scalewise.measure.machine import idle_warnings
-from scalewise.measure.sweeps import WORKER, SweepSpec
+from scalewise.measure.sweeps import SweepSpec
 from scalewise.model import load_model
 from scalewise.records.files import Record, file_of, new_id, read_records
+from scalewise.records.links import ShapedLinks
 from scalewise.strategy import parse_strategy
 
 MODELS = ("tiny", "tiny-19m")
 STRATEGIES = ("ddp2", "fsdp2")
 RATES = (100, 250, 500, 1000, 2500, 0)
 """Mbit/s; 0 is not shaped."""
-NAMESPACES = ("scalewise-a", "scalewise-b")
-LINKS = ("sw-a", "sw-b")
-ADDRESSES = ("10.213.7.1", "10.213.7.2")
-PORT = 29513
-BURST = "256kb"
-"""What the bucket lets through at once: far below a message, far above a packet."""
-
-
-def call(*words: str) -> None:
-    """Run a command; what it complains of becomes the error."""
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ScalewiseError(f"`{' '.join(words)}` failed: {done.stderr.strip()}")
-
-
-@contextmanager
-def two_machines() -> Iterator[None]:
-    """Two namespaces that can reach each other; gone afterwards."""
-    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
-        raise ScalewiseError("network namespaces need root, ip and tc (iproute2)")
-    for name in NAMESPACES:
-        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-    try:
-        for name in NAMESPACES:
-            call("ip", "netns", "add", name)
-        call("ip", "link", "add", LINKS[0], "type", "veth", "peer", "name", LINKS[1])
-        for name, link, address in zip(NAMESPACES, LINKS, ADDRESSES, strict=True):
-            call("ip", "link", "set", link, "netns", name)
-            inside = ("ip", "-n", name)
-            call(*inside, "addr", "add", f"{address}/24", "dev", link)
-            call(*inside, "link", "set", link, "up")
-            call(*inside, "link", "set", "lo", "up")
-        yield
-    finally:
-        for name in NAMESPACES:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-
-def shape(megabits: int) -> None:
-    """Limit both directions; 0 lifts the limit."""
-    for name, link in zip(NAMESPACES, LINKS, strict=True):
-        inside = ["ip", "netns", "exec", name, "tc", "qdisc"]
-        subprocess.run([*inside, "del", "dev", link, "root"], capture_output=True, check=False)
-        if megabits:
-            call(*inside, "add", "dev", link, "root", "tbf", "rate", f"{megabits}mbit",
-                 "burst", BURST, "latency", "200ms")  # fmt: skip
-
-
-def run_apart(spec: LaunchSpec, module: str, timeout: float = 900.0) -> None:
-    """Run one rank in each namespace; raise with the end of the log of the one that failed."""
-    with tempfile.TemporaryDirectory(prefix="scalewise-shaped-") as folder:
-        file = Path(folder) / "order.json"
-        file.write_bytes(msgspec.json.encode(spec))
-        ranks = []
-        for rank, (name, link) in enumerate(zip(NAMESPACES, LINKS, strict=True)):
-            variables = {
-                **os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0",
-                "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": str(PORT),
-                "GLOO_SOCKET_IFNAME": link, "OMP_NUM_THREADS": str(spec.threads or 1),
-            }  # fmt: skip
-            log = (Path(folder) / f"rank{rank}.log").open("w+")
-            words = ["ip", "netns", "exec", name, sys.executable, "-m", module, str(file)]
-            ranks.append((subprocess.Popen(words, env=variables, stdout=log, stderr=log), log))
-        try:
-            for process, _ in ranks:
-                process.wait(timeout)
-        finally:
-            for process, _ in ranks:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-        for rank, (process, log) in enumerate(ranks):
-            log.seek(0)
-            said = log.read().strip().splitlines()
-            log.close()
-            if process.returncode:
-                raise ScalewiseError(f"rank {rank} failed: {said[-1] if said else 'silently'}")
 
 
 @dataclass(frozen=True)
@@ -138,7 +57,8 @@ class Point:
 
 def measure_rate(folder: Path, megabits: int, *, seq_len: int, steps: int, launches: int) -> None:
     """Time collectives and train at one rate."""
-    shape(megabits)
+    links = ShapedLinks(ranks_per_node=1, bandwidth=megabits * 1e6 / 8)
+    launcher = ShapedLauncher(timeout=900.0, logs=folder / "logs")
     threads = threads_for("cpu", 2)
     # A slow wire needs no gigabytes to show its rate.
     largest = "16MiB" if megabits == 0 or megabits >= 1000 else "4MiB"
@@ -149,18 +69,20 @@ def measure_rate(folder: Path, megabits: int, *, seq_len: int, steps: int, launc
     spec = SweepSpec(
         what="collective", plan=msgspec.to_builtins(plan), processes=2, id=new_id(),
         records=str(file_of(folder, "collective")), device="cpu", threads=threads,
-        warnings=list(idle_warnings()),
+        warnings=list(idle_warnings()), links=links,
     )  # fmt: skip
     with idle_checked(spec.records, spec.id):
-        run_apart(spec, WORKER)
+        launcher.run(spec)
     for launch, model, strategy in product(range(1, launches + 1), MODELS, STRATEGIES):
         say(f"{megabits or 'not shaped'} Mbit/s: {model} {strategy}, launch {launch}")
         job = job_of(model, strategy, seq_len=seq_len, steps=steps, trace=True)
         planned = PlannedJob(job=job, id=new_id(), launch=launch, warnings=list(idle_warnings()))
         records = str(file_of(folder, "train"))
-        order = LaunchSpec(planned=[planned], records=records, device="cpu", threads=threads)
+        order = LaunchSpec(
+            planned=[planned], records=records, device="cpu", threads=threads, links=links
+        )
         with idle_checked(records, planned.id):
-            run_apart(order, MODULE)
+            launcher.run(order)
 
 
 def measure_alone(folder: Path, *, seq_len: int, steps: int, launches: int) -> None:
@@ -264,9 +186,8 @@ def main() -> int:
     sizes = {"seq_len": given.sequence, "steps": given.steps, "launches": given.repeats}
     if not given.fit_only:
         measure_alone(given.records / "alone", **sizes)
-        with two_machines():
-            for megabits in given.rates:
-                measure_rate(given.records / str(megabits), megabits, **sizes)
+        for megabits in given.rates:
+            measure_rate(given.records / str(megabits), megabits, **sizes)
     alone = read_records(given.records / "alone").records
     points = [
         point

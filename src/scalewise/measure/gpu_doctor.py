@@ -87,7 +87,7 @@ class WrongNumbersError(ScalewiseError):
 
 
 @dataclass(kw_only=True)
-class Patient:
+class Devices:
     """The devices, and what earlier checks found."""
 
     device: Device
@@ -109,7 +109,7 @@ class Patient:
         return self.device == "cuda"
 
 
-Run = Callable[[Patient], dict[str, Any] | None]
+Run = Callable[[Devices], dict[str, Any] | None]
 """Numbers of a check; None where the device does not have what it checks."""
 
 
@@ -124,29 +124,29 @@ def examine_gpus(
         names: Checks to run beside the first, which finds the devices; None for all.
     """
     began = time.monotonic()
-    patient = Patient(device=device, folder=folder)
+    devices = Devices(device=device, folder=folder)
     for name, run in CHECKS.items():
         if names is not None and name not in (FIRST, *names):
             continue
-        if not patient.count and name != FIRST:
+        if not devices.count and name != FIRST:
             yield Check(name=name, status="not run", problem="there is no device")
             continue
-        patient.limit = min(CHECK_SECONDS, TOTAL_SECONDS - (time.monotonic() - began))
-        if patient.limit <= 0.0:
+        devices.limit = min(CHECK_SECONDS, TOTAL_SECONDS - (time.monotonic() - began))
+        if devices.limit <= 0.0:
             yield Check(
                 name=name, status="not run", problem=f"the {TOTAL_SECONDS:g} s for all are over"
             )
             continue
-        yield _carried_out(name, run, patient)
+        yield _carried_out(name, run, devices)
 
 
-def _carried_out(name: str, run: Run, patient: Patient) -> Check:
+def _carried_out(name: str, run: Run, devices: Devices) -> Check:
     start = time.monotonic()
     measured: dict[str, Any] | None = {}
     status: Status = "failed"
     problem = None
     try:
-        measured = run(patient)
+        measured = run(devices)
         status = "not applicable" if measured is None else "passed"
     except WrongNumbersError as error:
         measured, problem = error.measured, str(error)
@@ -158,16 +158,16 @@ def _carried_out(name: str, run: Run, patient: Patient) -> Check:
     )  # fmt: skip
 
 
-def _probe(name: str, patient: Patient) -> dict[str, Any] | None:
+def _probe(name: str, devices: Devices) -> dict[str, Any] | None:
     """Run a check of `gpu_probes`."""
-    command = [sys.executable, "-m", "scalewise.measure.gpu_probes", name, patient.device]
+    command = [sys.executable, "-m", "scalewise.measure.gpu_probes", name, devices.device]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=patient.limit,
+            command, capture_output=True, text=True, errors="replace", timeout=devices.limit,
             check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise ScalewiseError(f"it did not end within {patient.limit:.0f} s") from error
+        raise ScalewiseError(f"it did not end within {devices.limit:.0f} s") from error
     try:
         said = msgspec.json.decode(done.stdout.strip().rpartition("\n")[2])
     except msgspec.DecodeError as error:
@@ -179,21 +179,21 @@ def _probe(name: str, patient: Patient) -> dict[str, Any] | None:
     return measured if said["applies"] else None
 
 
-def _devices(patient: Patient) -> dict[str, Any] | None:
-    measured = _probe(FIRST, patient)
+def _devices(devices: Devices) -> dict[str, Any] | None:
+    measured = _probe(FIRST, devices)
     assert measured is not None
-    patient.count, patient.accelerator = measured["count"], measured["accelerator"]
+    devices.count, devices.accelerator = measured["count"], measured["accelerator"]
     return measured
 
 
-def _sweep(what: Kind, plan: Any, ranks: int, patient: Patient) -> Record:
+def _sweep(what: Kind, plan: Any, ranks: int, devices: Devices) -> Record:
     """Run a sweep as `measure` runs it; its record."""
     spec = SweepSpec(
         what=what, plan=msgspec.to_builtins(plan), processes=ranks, id=new_id(),
-        records=str(patient.folder / f"{what}.jsonl"), device=patient.device,
-        threads=threads_for(patient.device, ranks),
+        records=str(devices.folder / f"{what}.jsonl"), device=devices.device,
+        threads=threads_for(devices.device, ranks),
     )  # fmt: skip
-    LocalLauncher(timeout=patient.limit, logs=patient.folder).run(spec)
+    LocalLauncher(timeout=devices.limit, logs=devices.folder).run(spec)
     return _record(spec)
 
 
@@ -201,16 +201,16 @@ def _record(spec: LaunchSpec) -> Record:
     return next(each for each in read_records(spec.records).records if each.id == spec.ids[0])
 
 
-def _gemm(precision: Precision, patient: Patient) -> dict[str, Any] | None:
+def _gemm(precision: Precision, devices: Devices) -> dict[str, Any] | None:
     """Rate of a large product, which no device exceeds, and a healthy one comes near to."""
-    if not patient.on_gpu and precision == "bf16":
+    if not devices.on_gpu and precision == "bf16":
         return None
-    size = 8192 if patient.on_gpu else 256
+    size = 8192 if devices.on_gpu else 256
     plan = KernelPlan(
         dtype=precision, gemms=[Gemm(m=size, n=size, k=size, role="check")], launch=False
     )
-    (row,) = _sweep("kernel", plan, 1, patient).results["rows"]
-    peak = peak_of(patient.accelerator, precision)
+    (row,) = _sweep("kernel", plan, 1, devices).results["rows"]
+    peak = peak_of(devices.accelerator, precision)
     measured = {
         "tflops": row["tflops"],
         "peak_tflops": None if peak is None else peak / 1e12,
@@ -230,27 +230,27 @@ def _gemm(precision: Precision, patient: Patient) -> dict[str, Any] | None:
     return measured
 
 
-def _collective(op: Op, patient: Patient) -> dict[str, Any] | None:
+def _collective(op: Op, devices: Devices) -> dict[str, Any] | None:
     """Bus bandwidth of a collective over all devices, small and large."""
-    if patient.count < 2:
+    if devices.count < 2:
         return None
-    sizes = [2**16, 2**28] if patient.on_gpu else [2**10, 2**16]
+    sizes = [2**16, 2**28] if devices.on_gpu else [2**10, 2**16]
     plan = CollectivePlan(
-        ops=[op], sizes=sizes, group_sizes=[patient.count], iters=10, beside=False
+        ops=[op], sizes=sizes, group_sizes=[devices.count], iters=10, beside=False
     )
-    small, large = _sweep("collective", plan, patient.count, patient).results["rows"]
+    small, large = _sweep("collective", plan, devices.count, devices).results["rows"]
     return {
-        "ranks": patient.count, "latency_us": small["time_us"],
+        "ranks": devices.count, "latency_us": small["time_us"],
         "busbw_gb_per_s": large["busbw_gb_per_s"], "message_bytes": large["message_bytes"],
     }  # fmt: skip
 
 
 def _train(
-    strategy: str, patient: Patient, *, model: Model | None = None, **changes: Any
+    strategy: str, devices: Devices, *, model: Model | None = None, **changes: Any
 ) -> dict[str, Any] | None:
     """Four steps; the losses must be those of one device."""
     parsed = parse_strategy(strategy)
-    if parsed.accelerators > patient.count:
+    if parsed.accelerators > devices.count:
         return None
     job = TrainJob(
         **{
@@ -260,10 +260,10 @@ def _train(
         }
     )  # fmt: skip
     spec = LaunchSpec(
-        planned=[PlannedJob(job=job, id=new_id())], records=str(patient.folder / "train.jsonl"),
-        device=patient.device, threads=threads_for(patient.device, parsed.accelerators),
+        planned=[PlannedJob(job=job, id=new_id())], records=str(devices.folder / "train.jsonl"),
+        device=devices.device, threads=threads_for(devices.device, parsed.accelerators),
     )  # fmt: skip
-    LocalLauncher(timeout=patient.limit, logs=patient.folder).run(spec)
+    LocalLauncher(timeout=devices.limit, logs=devices.folder).run(spec)
     results = _record(spec).results
     measured = {
         "strategy": strategy,
@@ -275,8 +275,8 @@ def _train(
     if not all(math.isfinite(loss) for loss in results["losses"]):
         raise WrongNumbersError("losses are not finite", measured)
     if model is None and job.precision == "fp32" and job.optimizer == "sgd":
-        patient.losses = patient.losses or results["losses"]
-        pairs = zip(results["losses"], patient.losses, strict=True)
+        devices.losses = devices.losses or results["losses"]
+        pairs = zip(results["losses"], devices.losses, strict=True)
         off = max(abs(one / other - 1.0) for one, other in pairs)
         measured["loss_difference"] = off
         if off > LOSS_TOLERANCE:
@@ -286,33 +286,33 @@ def _train(
     return measured
 
 
-def _traced(patient: Patient) -> dict[str, Any] | None:
+def _traced(devices: Devices) -> dict[str, Any] | None:
     """Profiler trace of steps, read by `scalewise trace`."""
-    strategy = "fsdp2-mb2" if patient.count > 1 else "ddp1-mb4"
-    measured = _train(strategy, patient, trace_steps=3, **ADAMW)
+    strategy = "fsdp2-mb2" if devices.count > 1 else "ddp1-mb4"
+    measured = _train(strategy, devices, trace_steps=3, **ADAMW)
     if measured is None or not measured["trace"]:
         raise WrongNumbersError("the trace of a step could not be read", measured or {})
     trace = measured["trace"]
-    if trace["compute_seconds"] <= 0.0 or (patient.count > 1 and not trace["collectives"]):
+    if trace["compute_seconds"] <= 0.0 or (devices.count > 1 and not trace["collectives"]):
         raise WrongNumbersError("the trace of a step has no kernels or no collectives", measured)
     return measured
 
 
-def _compiled(patient: Patient) -> dict[str, Any] | None:
+def _compiled(devices: Devices) -> dict[str, Any] | None:
     """Steps of compiled blocks; minutes on CPUs."""
-    return _train("ddp1-mb4", patient, compile=True) if patient.on_gpu else None
+    return _train("ddp1-mb4", devices, compile=True) if devices.on_gpu else None
 
 
-def _context_parallel(patient: Patient) -> dict[str, Any] | None:
+def _context_parallel(devices: Devices) -> dict[str, Any] | None:
     """Context parallelism, which PyTorch has on GPUs alone."""
     changes: dict[str, Any] = {"precision": "bf16", "seq_len": 256, **ADAMW}
-    return _train("fsdp1-cp2-mb4", patient, **changes) if patient.on_gpu else None
+    return _train("fsdp1-cp2-mb4", devices, **changes) if devices.on_gpu else None
 
 
-def _experts(patient: Patient) -> dict[str, Any] | None:
+def _experts(devices: Devices) -> dict[str, Any] | None:
     """Experts over two devices."""
     model = msgspec.structs.replace(load_model("tiny"), name="tiny-moe", moe=MOE)
-    return _train("fsdp2-ep2-mb2", patient, model=model, **ADAMW)
+    return _train("fsdp2-ep2-mb2", devices, model=model, **ADAMW)
 
 
 FIRST = "devices"

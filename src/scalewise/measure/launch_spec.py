@@ -48,14 +48,14 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     links: ShapedLinks | None = None
     """Links between pretend nodes; None for the machine as it is."""
 
+    copies: int = 1
+    """Copies of the jobs that run at the same time, each on ranks of its own: on a CPU they share
+    memory and power, as the ranks of one job do. A step lasts as long as that of the slowest."""
+
     @property
     def module(self) -> str:
         """Module that every rank runs."""
         return MODULE
-
-    copies: int = 1
-    """Copies of the jobs that run at the same time, each on ranks of its own: on a CPU they share
-    memory and power, as the ranks of one job do. A step lasts as long as that of the slowest."""
 
     @property
     def ranks(self) -> int:

@@ -108,7 +108,8 @@ def _join(node: PretendNode, switch: str, port: str, links: ShapedLinks) -> None
     for name in (INTERFACE, "lo"):
         _call("ip", "-n", node.name, "link", "set", "dev", name, "up")
     # A bucket holds what leaves: the node's end sends, the switch's end sends to the node.
-    for inside, device in ((node.name, INTERFACE), (switch, port)):
+    ends = ((node.name, INTERFACE), (switch, port)) if links.bandwidth else ()
+    for inside, device in ends:
         _call("ip", "netns", "exec", inside, "tc", "qdisc", "add", "dev", device, "root", "tbf",
               "rate", f"{links.node_bits:.0f}bit", "burst", str(BURST_BYTES),
               "latency", LATENCY)  # fmt: skip

@@ -17,13 +17,16 @@ class ShapedLinks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ranks_per_node: int
     """Ranks of a node."""
     bandwidth: float
-    """Bandwidth of each rank in one direction, bytes/s: its part of the link of its node."""
+    """Bandwidth of each rank in one direction, bytes/s: its part of the link of its node. 0 for
+    links without a limit."""
 
     @property
     def text(self) -> str:
         """The links in a few words."""
-        ranks = f"{self.ranks_per_node} rank{'s' * (self.ranks_per_node > 1)}"
-        return f"{ranks} per node, {self.node_bits / 1e6:g} Mbit/s between nodes"
+        ranks = f"{self.ranks_per_node} rank{'s' * (self.ranks_per_node > 1)} per node"
+        return (
+            f"{ranks}, {self.node_bits / 1e6:g} Mbit/s between nodes" if self.bandwidth else ranks
+        )
 
     @property
     def node_bits(self) -> float:
@@ -36,7 +39,7 @@ class ShapedLinks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def of(self, cluster: Cluster) -> Cluster:
         """Return a cluster with these links; one that has such small nodes already is unchanged."""
-        if cluster.scale_up_domain <= self.ranks_per_node:
+        if cluster.scale_up_domain <= self.ranks_per_node or not self.bandwidth:
             return cluster
         return cluster.with_(
             scale_up_domain=self.ranks_per_node, scale_out_bandwidth=self.bandwidth
