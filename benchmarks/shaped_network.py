@@ -2,10 +2,10 @@
 
     sudo python benchmarks/shaped_network.py --records records/shaped --figure shaped.svg
 
-Two pretend nodes of one rank stand for two machines (`scalewise.measure.shaped`). Kernels and steps on one device are measured once. At every rate a short sweep
-of collectives recalibrates the links, the steps of two ranks are predicted, then measured under the
-profiler. The figure shows predicted and measured exposed communication and slow-down against rate.
-Needs Linux, root, `ip` and `tc`.
+Two pretend nodes of one rank stand for two machines (`scalewise.measure.shaped`). Kernels and steps
+on one device are measured once. At every rate a short sweep of collectives recalibrates the links,
+the steps of two ranks are predicted, then measured under the profiler. The figure shows predicted
+and measured exposed communication and slow-down against rate. Needs Linux, root, `ip` and `tc`.
 """
 
 from __future__ import annotations
