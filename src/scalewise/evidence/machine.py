@@ -215,13 +215,8 @@ class MachineFit:
         ]
         _refuse_nonsense("steps on one device", stepped)
         self.residuals_.extend(stepped)
-        # Few steps under several constants leave residuals that are too good to be true. A constant
-        # that steps leave at its prior costs no degree of freedom.
-        fitted = sum(
-            1.0 - min((np.log(found.spread["stack", "", name]) / spread) ** 2, 1.0)
-            for name, (_, spread) in beliefs.items()
-        )
-        free = max(len(steps) - fitted, 1.0)
+        # Few steps under several constants leave residuals that are too good to be true.
+        free = max(len(steps) - len(beliefs), 1)
         fit_variance = float(np.sum(off * off)) / free
         launches = [np.log(np.array(s.launches) / s.seconds) for s in steps if len(s.launches) > 1]
         noise = float(np.mean(np.concatenate(launches) ** 2)) if launches else 0.0
