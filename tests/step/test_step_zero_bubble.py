@@ -17,6 +17,7 @@ def layer_of(forward, dgrad, wgrad, host=0.0):
         forward=np.array([forward]),
         device_backward=np.array([dgrad + wgrad]),
         host_backward=np.array([host]),
+        wrappers_backward=np.zeros(1),
         kernels=SimpleNamespace(wgrad=np.array([wgrad])),
         wgrad_launches=WGRAD_LAUNCHES,
     )
