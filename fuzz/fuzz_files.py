@@ -273,7 +273,7 @@ def _overlay(path: Path) -> Any:
 
 
 def _journal(path: Path) -> Any:
-    from scalewise.study.idle import disturbance, read_journal
+    from scalewise.measure.idle import disturbance, read_journal
 
     notes = read_journal(path)
     # A damaged journal is none: it holds no measurement.

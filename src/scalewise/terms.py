@@ -102,27 +102,6 @@ _TERMS = (
         grows="all-to-all over more domains",
     ),
     Term(
-        key="dp_all_gather", label="exposed all-gather", kind="communication",
-        activity="communication", color="#D55E00", group="data_parallel", avoidable=True,
-    ),
-    Term(
-        key="dp_grad_reduce", label="exposed reduce-scatter", kind="communication",
-        activity="communication", color="#E8853C", group="data_parallel", avoidable=True,
-    ),
-    # Compute that communication holds up: units wait while links and memory work.
-    Term(
-        key="contention", label="contention", kind="communication", activity="communication",
-        color="#F1A76D", avoidable=True,
-    ),
-    Term(
-        key="bubble", label="pipeline bubble", kind="waiting", activity="waiting", color="#5E5E5E",
-        avoidable=True,
-    ),
-    Term(
-        key="pp_p2p", label="exposed P2P", kind="communication", activity="communication",
-        color="#F7C79F", group="pipeline", avoidable=True,
-    ),
-    Term(
         key="offload", label="exposed offload", kind="communication", activity="waiting",
         color="#FBE3CC", avoidable=True, grows="copies of offloaded states and activations",
     ),
@@ -133,6 +112,27 @@ _TERMS = (
     Term(
         key="overhead", label="framework overhead", kind="waiting", activity="waiting",
         color="#CFCFCF", avoidable=True, grows="framework overhead, amortized over fewer tokens",
+    ),
+    Term(
+        key="dp_all_gather", label="exposed all-gather", kind="communication",
+        activity="communication", color="#D55E00", group="data_parallel", avoidable=True,
+    ),
+    # Compute that communication holds up: units wait while links and memory work.
+    Term(
+        key="contention", label="contention", kind="communication", activity="communication",
+        color="#F1A76D", avoidable=True,
+    ),
+    Term(
+        key="dp_grad_reduce", label="exposed reduce-scatter", kind="communication",
+        activity="communication", color="#E8853C", group="data_parallel", avoidable=True,
+    ),
+    Term(
+        key="pp_p2p", label="exposed P2P", kind="communication", activity="communication",
+        color="#F7C79F", group="pipeline", avoidable=True,
+    ),
+    Term(
+        key="bubble", label="pipeline bubble", kind="waiting", activity="waiting", color="#5E5E5E",
+        avoidable=True,
     ),
     # Ranks that wait inside a collective spin: memory and links stay clocked.
     Term(

@@ -179,7 +179,7 @@ def test_progress_is_told_on_stderr_when_it_takes_long(run, monkeypatch):
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 def test_ctrl_c_gives_the_best_so_far():
-    words = ("search", "gpt3-175b", "--on", "dgx-a100", "--gpus", "4096", "--batch", "12288")
+    words = ("search", "gpt3-175b", "--on", "dgx-a100", "--gpus", "262144", "--batch", "786432")
     words += ("--seq", "2048", "--schedule", "gpipe,1f1b,interleaved,zbh1,zbv", "--json")
     process = subprocess.Popen(
         [sys.executable, "-m", "scalewise", *words],

@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="needs the extra `measure`")
 from measure_jobs import record
 from scalewise.errors import ScalewiseError
 from scalewise.measure import gpu_doctor, gpu_probes
-from scalewise.measure.gpu_doctor import CHECKS, Patient, examine_gpus
+from scalewise.measure.gpu_doctor import CHECKS, Devices, examine_gpus
 from scalewise.measure.power import Counter
 
 
@@ -45,12 +45,12 @@ def test_losses_of_two_devices_are_those_of_one(tmp_path, monkeypatch, third, pr
     monkeypatch.setattr(gpu_doctor.LocalLauncher, "run", lambda *a: None)
     monkeypatch.setattr(gpu_doctor, "_record", lambda spec: seen)
     known = [9.0574, 9.0740, 9.0937, 9.1021]
-    patient = Patient(device="cpu", folder=tmp_path, count=2, losses=known)
+    devices = Devices(device="cpu", folder=tmp_path, count=2, losses=known)
     if problem is None:
-        assert CHECKS["train fsdp"](patient)["loss_difference"] < 2e-5
+        assert CHECKS["train fsdp"](devices)["loss_difference"] < 2e-5
         return
     with pytest.raises(gpu_doctor.WrongNumbersError, match=problem):
-        CHECKS["train fsdp"](patient)
+        CHECKS["train fsdp"](devices)
 
 
 def test_without_gpus_nothing_is_run(tmp_path):
@@ -62,7 +62,7 @@ def test_without_gpus_nothing_is_run(tmp_path):
 
 
 def test_a_probe_that_crashes_or_hangs_is_a_sentence(tmp_path, monkeypatch):
-    patient = Patient(device="cpu", folder=tmp_path, count=1)
+    devices = Devices(device="cpu", folder=tmp_path, count=1)
 
     def crashed(*args, **options):
         return subprocess.CompletedProcess(args, -11, "", "Fatal Python error: Segmentation fault")
@@ -72,10 +72,10 @@ def test_a_probe_that_crashes_or_hangs_is_a_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(gpu_doctor.subprocess, "run", crashed)
     with pytest.raises(ScalewiseError, match="ended with code -11: Fatal Python error: Segm"):
-        CHECKS["memory"](patient)
+        CHECKS["memory"](devices)
     monkeypatch.setattr(gpu_doctor.subprocess, "run", hung)
     with pytest.raises(ScalewiseError, match="did not end within 75 s"):
-        CHECKS["memory"](patient)
+        CHECKS["memory"](devices)
 
 
 def test_checks_end_with_the_time_for_all(tmp_path, monkeypatch):
@@ -87,8 +87,8 @@ def test_checks_end_with_the_time_for_all(tmp_path, monkeypatch):
     assert [check.status for check in checks] == ["not run", "not run"]
 
 
-def _two_devices(patient):
-    patient.count = 2
+def _two_devices(devices):
+    devices.count = 2
     return {"count": 2}
 
 
@@ -105,12 +105,12 @@ def test_rates_are_compared_with_the_peak(tmp_path, monkeypatch, tflops, problem
         results = {"rows": [{"tflops": tflops}]}  # noqa: RUF012
 
     monkeypatch.setattr(gpu_doctor, "_sweep", lambda *a: Swept)
-    patient = Patient(device="cuda", folder=tmp_path, count=1, accelerator="h100-sxm-80gb")
+    devices = Devices(device="cuda", folder=tmp_path, count=1, accelerator="h100-sxm-80gb")
     if problem is None:
-        assert CHECKS["gemm bf16"](patient)["peak_tflops"] == pytest.approx(989.4, rel=1e-3)
+        assert CHECKS["gemm bf16"](devices)["peak_tflops"] == pytest.approx(989.4, rel=1e-3)
         return
     with pytest.raises(gpu_doctor.WrongNumbersError, match=problem):
-        CHECKS["gemm bf16"](patient)
+        CHECKS["gemm bf16"](devices)
 
 
 @pytest.mark.parametrize(

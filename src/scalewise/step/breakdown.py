@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from scalewise.numeric import Num
@@ -12,8 +12,6 @@ class Breakdown:
     """Base of frozen data classes with slots whose fields are all parts of one sum."""
 
     __slots__: tuple[str, ...] = ()
-    LAST: ClassVar[tuple[str, ...]] = ()
-    """Parts that differ between most strategies: they are added to the sum of the others."""
 
     def parts(self) -> dict[str, Num]:
         """The parts by name, in order."""
@@ -21,12 +19,8 @@ class Breakdown:
 
     @property
     def total(self) -> Num:
-        """Their sum, added in one order, so that one row and many give the same bits."""
+        """Their sum, added in order, so that one row and many give the same bits."""
         total: Num = 0.0
-        parts = self.parts()
-        for name, value in parts.items():
-            if name not in self.LAST:
-                total = total + value
-        for name in self.LAST:
-            total = total + parts[name]
+        for value in self.parts().values():
+            total = total + value
         return total

@@ -22,9 +22,10 @@ from scalewise.step.compose import Step
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms(Breakdown):
-    """Where the time of a step goes, seconds, for the slowest stage."""
+    """Where the time of a step goes, seconds, for the slowest stage.
 
-    LAST = ("dp_all_gather", "contention", "dp_grad_reduce", "pp_p2p", "bubble")
+    Terms that differ between most strategies come last: the sum of the others is then that of few.
+    """
 
     gemm: Num
     """GEMMs of the layers."""
@@ -52,22 +53,22 @@ class Terms(Breakdown):
     """Exposed context-parallel communication."""
     expert_parallel: Num
     """Exposed all-to-all of experts."""
-    dp_all_gather: Num
-    """Exposed all-gathers of parameters (FSDP), the first of every micro-batch included."""
-    dp_grad_reduce: Num
-    """Exposed reductions of gradients; under ZeRO-1/2 also the all-gather of updated parameters."""
-    contention: Num
-    """Compute slowed by overlapped data-parallel communication."""
-    bubble: Num
-    """Idle in warm-up and cool-down of the pipeline."""
-    pp_p2p: Num
-    """Exposed P2P between pipeline stages."""
     offload: Num
     """Exposed copies to host memory or NVMe and back."""
     optimizer: Num
     """Optimizer update of the local shard."""
     overhead: Num
     """Constant of the software per step."""
+    dp_all_gather: Num
+    """Exposed all-gathers of parameters (FSDP), the first of every micro-batch included."""
+    contention: Num
+    """Compute slowed by overlapped data-parallel communication."""
+    dp_grad_reduce: Num
+    """Exposed reductions of gradients; under ZeRO-1/2 also the all-gather of updated parameters."""
+    pp_p2p: Num
+    """Exposed P2P between pipeline stages."""
+    bubble: Num
+    """Idle in warm-up and cool-down of the pipeline."""
     straggler: Num
     """Waiting for the slowest of all domains."""
 
