@@ -55,13 +55,13 @@ def test_what_does_not_fit_has_a_reason(old, new, count, reason):
     assert any(text.startswith(reason) for text in found), found
 
 
-def test_words_of_the_workload_are_measured_or_named():
-    study = changed("batch = 1", 'batch = 1\nworkload = {tuning = "lora8", optimizer = "sgd"}')
+def test_fields_of_the_question_are_measured_or_named():
+    study = changed("batch = 1", 'batch = 1\nquestion = {tuning = "lora8", optimizer = "sgd"}')
     jobs = [point.job for point in points_to_measure(study, TWO_CORES)]
     assert {(job.tuning, job.optimizer) for job in jobs} == {("lora8", "sgd")}
-    other = changed("batch = 1", 'batch = 1\nworkload = {loss = "fused"}')
-    assert reasons(points_to_measure(other, TWO_CORES)) == {"workload.loss cannot be measured": 4}
-    lion = changed("batch = 1", 'batch = 1\nworkload = {optimizer = "lion"}')
+    other = changed("batch = 1", 'batch = 1\nquestion = {loss = "fused"}')
+    assert reasons(points_to_measure(other, TWO_CORES)) == {"question.loss cannot be measured": 4}
+    lion = changed("batch = 1", 'batch = 1\nquestion = {optimizer = "lion"}')
     (why,) = reasons(points_to_measure(lion, TWO_CORES))
     assert why.startswith("optimizer lion cannot be measured")
 

@@ -1,4 +1,5 @@
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -82,16 +83,28 @@ def test_tokens_instead_of_sequences():
     assert [item.task.rule.batch for item in plan(each)] == [2.0, 0.5]
 
 
-def test_words_of_the_workload_reach_every_point():
-    words = {"optimizer": "adamw-8bit", "imbalance": 1.45}
+def test_fields_of_a_question_reach_every_point():
+    words = {
+        "optimizer": "adamw-8bit", "imbalance": 1.45, "power_cap": "500W", "price": 1.5,
+        "network": "100GbE", "sets": ["fabric.congestion=0", "stack.gemm=0.5"], "fit": 0.6,
+    }  # fmt: skip
     each = Experiment(id="x", title="x", models=("llama-2-7b",), clusters=("dgx-h100",),
-                      sizes=[8], workload=words)  # fmt: skip
+                      sizes=[8], question=words)  # fmt: skip
     (item,) = plan(each)
     used = item.task.rule.at(item.task.cluster)
     assert (used.optimizer, used.imbalance, used.weights) == ("adamw-8bit", 1.45, "mixed")
-    wrong = msgspec.structs.replace(each, workload={"optimiser": "lion"})
-    with pytest.raises(InputError, match="experiment x: workload has no word `optimiser`"):
-        plan(wrong)
+    cluster = item.task.cluster
+    assert (cluster.power_cap_watts, cluster.usd_per_hour) == (500.0, 1.5)
+    assert cluster.scale_out_bandwidth == 12.5e9 / 8
+    assert (cluster.fabric.congestion, item.task.stack.gemm, item.task.fit) == (0.0, 0.5, 0.6)
+    for name, message in (
+        ("optimiser", "experiment x: a question has no field `optimiser`"),
+        ("seq", "experiment x: question.seq is the key `sequences` of an experiment"),
+        ("deadline", "experiment x: a question has no field `deadline`"),
+    ):
+        wrong = msgspec.structs.replace(each, question={name: "1"})
+        with pytest.raises(InputError, match=re.escape(message)):
+            plan(wrong)
 
 
 def test_rows_have_axes_and_metrics(answer):

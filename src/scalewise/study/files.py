@@ -171,8 +171,9 @@ class Experiment(_Part, frozen=True, kw_only=True):
     """Sequences per step: per GPU if weak, in total if strong."""
     batch_tokens: float | None = None
     """Instead of `batch`: tokens per step, per GPU if weak, in total if strong."""
-    workload: dict[str, Any] = {}
-    """Other words of `scalewise estimate --help` for the workload: {optimizer = "adamw-8bit"}."""
+    question: dict[str, Any] = {}
+    """Other fields of a question, of every point: {optimizer = "adamw-8bit", power_cap = "500W"}.
+    See `scalewise estimate --help`; `sets` is the list of --set."""
     precisions: tuple[str, ...] = ()
     """Precision of GEMMs: bf16, fp16, fp8, fp8row, fp8block, mxfp8, nvfp4, tf32, fp32.
     Default: bf16, or fp16 before it."""
@@ -221,7 +222,7 @@ class Experiment(_Part, frozen=True, kw_only=True):
 
 CHANGEABLE = (
     "models", "clusters", "variants", "strategies", "tp", "pp", "cp", "best_over", "sequences",
-    "scaling", "batch", "batch_tokens", "workload", "precisions", "algorithms", "stacks", "by",
+    "scaling", "batch", "batch_tokens", "question", "precisions", "algorithms", "stacks", "by",
 )  # fmt: skip
 """Keys of an experiment that a case may change."""
 

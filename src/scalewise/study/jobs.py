@@ -49,11 +49,11 @@ TRACED_STEPS = 3
 FP32_BYTES = 4.0
 """Bytes of a weight, and of its gradient."""
 
-STEP_WORDS = ("optimizer", "tuning")
-"""Words of a workload that change a measured step."""
+STEP_FIELDS = ("optimizer", "tuning")
+"""Fields of a question that change a measured step."""
 
-RUN_WORDS = ("tokens", "goodput", "critical_batch")
-"""Words of a workload that change the run around its steps."""
+RUN_FIELDS = ("tokens", "goodput", "critical_batch", "price", "pue", "fit", "force")
+"""Fields of a question that change no step: the run around it, its cost, and what is chosen."""
 
 TRACED = ("comm_fraction", "exposed_fraction", "hidden_share")
 """Metrics that only a trace has."""
@@ -215,9 +215,9 @@ def _job(
     batch = experiment.batch
     if experiment.batch_tokens is not None:
         batch = experiment.batch_tokens / seq_len
-    for word in experiment.workload:
-        if word not in STEP_WORDS + RUN_WORDS:
-            raise InputError(f"workload.{word} cannot be measured")
+    for name in experiment.question:
+        if name not in STEP_FIELDS + RUN_FIELDS:
+            raise InputError(f"question.{name} cannot be measured")
     rule = Rule(kind=experiment.scaling, batch=batch, seq_len=seq_len)
     global_batch = rule.global_batch(size)
     return TrainJob(
@@ -225,8 +225,8 @@ def _job(
         global_batch=global_batch, precision=check_precision(used), steps=experiment.steps,
         warmup=max(1, experiment.steps // 4) if experiment.steps > 1 else 0,
         trace_steps=TRACED_STEPS if traced else 0,
-        optimizer=check_optimizer(str(experiment.workload.get("optimizer", "adamw"))),
-        tuning=str(experiment.workload.get("tuning", "full")),
+        optimizer=check_optimizer(str(experiment.question.get("optimizer", "adamw"))),
+        tuning=str(experiment.question.get("tuning", "full")),
     )  # fmt: skip
 
 

@@ -8,13 +8,15 @@ Nothing is computed here, so that unknown names are reported before any computat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import msgspec
 
+from scalewise.ask.question import Question, question_fields, question_from
+from scalewise.ask.resolve import Inputs, Objects, inputs
 from scalewise.catalog import knows, load_cluster
 from scalewise.cluster import Cluster
 from scalewise.errors import InputError, did_you_mean
@@ -22,9 +24,10 @@ from scalewise.explore.sizes import Rule, default_precision, parse_sizes
 from scalewise.explore.tasks import Task
 from scalewise.explore.templates import BEST, Template, parse_template
 from scalewise.fields import replace
-from scalewise.model import load_model
+from scalewise.model import Model, load_model
 from scalewise.software import choose_stack
 from scalewise.stack import Stack
+from scalewise.step.estimate import CHOSEN_FIT
 from scalewise.study.files import Experiment, Study, Variant
 from scalewise.study.measures import Value
 from scalewise.study.tasks import ChangesTask, CollectiveTask
@@ -40,6 +43,13 @@ name (`scalewise calibrate this-machine`) in $SCALEWISE_CATALOG."""
 
 AS_IT_IS = Variant(name="as it is")
 """The unchanged cluster."""
+
+KEYS = {
+    "model": "models", "on": "clusters", "gpus": "sizes", "strategy": "strategies",
+    "seq": "sequences", "batch": "batch", "precision": "precisions", "stack": "stacks",
+    "algorithm": "algorithms", "by": "by",
+}  # fmt: skip
+"""Fields of a question that are keys of an experiment of their own."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +220,8 @@ def _collectives(experiment: Experiment) -> Iterator[Item]:
     for (name, variant, cluster), algorithm, collective, size in product(
         _clusters(experiment), experiment.algorithms, experiment.collectives, sizes_of(experiment)
     ):
+        if experiment.question:
+            cluster = _asked(experiment, load_model(Question().model), cluster, None).cluster
         machine = cluster.with_(accelerators=size, algorithm=algorithm)
         axes: dict[str, Value] = {
             "cluster": name,
@@ -225,14 +237,21 @@ def _collectives(experiment: Experiment) -> Iterator[Item]:
 def _steps(experiment: Experiment) -> Iterator[Item]:
     models = [load_model(name) for name in experiment.models]
     clusters = list(_clusters(experiment))
-    for model, (name, variant, cluster), algorithm, precision, stack, seq_len, template in product(
+    for plain, (name, variant, found), algorithm, precision, stack, seq_len, template in product(
         models, clusters, experiment.algorithms, experiment.precisions or (None,),
         experiment.stacks or (None,), experiment.sequences, templates_of(experiment),
     ):  # fmt: skip
         named = stack
         if stack is None and name == THIS_MACHINE and knows("stacks", THIS_MACHINE):
             named = THIS_MACHINE
+        model, cluster, fit = plain, found, CHOSEN_FIT
         software = _stack(named, cluster, template)
+        words: dict[str, Any] = {}
+        if experiment.question:
+            asked = _asked(experiment, model, cluster, software)
+            model, cluster, software, fit = asked.model, asked.cluster, asked.stack, asked.fit
+            words = {each: getattr(asked.workload, each) for each in WORK
+                     if each in experiment.question}  # fmt: skip
         rule = Rule(
             kind=experiment.scaling,
             batch=experiment.batch
@@ -240,7 +259,7 @@ def _steps(experiment: Experiment) -> Iterator[Item]:
             else experiment.batch_tokens / seq_len,
             seq_len=seq_len,
             precision=precision,  # type: ignore[arg-type]
-            **_work(experiment.workload),
+            **words,
         )
         used = rule.precision or default_precision(cluster)
         cluster.accelerator.peak(used)
@@ -267,7 +286,7 @@ def _steps(experiment: Experiment) -> Iterator[Item]:
             }  # fmt: skip
             if experiment.kind == "scale":
                 task: Task | ChangesTask = Task(
-                    **nouns, by=experiment.by, convention=experiment.convention
+                    **nouns, by=experiment.by, convention=experiment.convention, fit=fit
                 )
             else:
                 task = ChangesTask(
@@ -276,12 +295,23 @@ def _steps(experiment: Experiment) -> Iterator[Item]:
             yield Item(axes, task)
 
 
-def _work(words: Mapping[str, Any]) -> dict[str, Any]:
-    """What the workload of an experiment has in common with that of a question."""
-    for name in words:
-        if name not in WORK:
-            raise InputError(f"workload has no word `{name}`", hint=did_you_mean(name, WORK))
-    return dict(words)
+def _asked(experiment: Experiment, model: Model, cluster: Cluster, stack: Stack | None) -> Inputs:
+    """Resolve the fields of the question of an experiment, as every command does.
+
+    Raises:
+        InputError: If there is no such field, or it is a key of the experiment.
+    """
+    for name in experiment.question:
+        if name in KEYS:
+            raise InputError(
+                f"question.{name} is the key `{KEYS[name]}` of an experiment", hint=KEYS[name]
+            )
+        if name not in question_fields():
+            raise InputError(
+                f"a question has no field `{name}`", hint=did_you_mean(name, question_fields())
+            )
+    objects = Objects(model=model, cluster=cluster, stack=stack)
+    return inputs(question_from(experiment.question), objects)
 
 
 def _stack(name: str | None, cluster: Cluster, template: Template) -> Stack | None:
