@@ -110,7 +110,9 @@ def test_a_killed_rank_is_named(tmp_path):
 
 def report(*failures):
     """What torchrun prints: the first failure it noticed comes last."""
-    text = "ChildFailedError:\nFailures:\n"
+    rank, code = failures[-1]
+    text = f"E1119 api.py:1002] failed (exitcode: {code}) local_rank: {rank} (pid: 7) of binary\n"
+    text += "ChildFailedError:\nFailures:\n"
     for i, (rank, code) in enumerate(failures):
         if i == len(failures) - 1:
             text += "Root Cause (first observed failure):\n"

@@ -223,7 +223,10 @@ class Failure(NamedTuple):
     """What it returned, or minus the signal that ended it."""
 
 
-_FAILURE = re.compile(r"rank\s*:\s*(\d+)\s*\(.*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+# A line of the report, not of the message above it, which names a local rank too.
+_FAILURE = re.compile(
+    r"^\s*rank\s*:\s*(\d+)\s*\(.*?exitcode\s*:\s*(-?\d+)", re.DOTALL | re.MULTILINE
+)
 
 
 def first_failure(said: str) -> Failure | None:
