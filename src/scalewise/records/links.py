@@ -38,8 +38,8 @@ class ShapedLinks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return -(-ranks // self.ranks_per_node)
 
     def of(self, cluster: Cluster) -> Cluster:
-        """Return a cluster with these links; one that has such small nodes already is unchanged."""
-        if cluster.scale_up_domain <= self.ranks_per_node or not self.bandwidth:
+        """Return a cluster with these links; one whose links are as slow is unchanged."""
+        if not self.bandwidth or cluster.scale_out_bandwidth <= self.bandwidth:
             return cluster
         return cluster.with_(
             scale_up_domain=self.ranks_per_node, scale_out_bandwidth=self.bandwidth
