@@ -10,6 +10,16 @@ from multiprocessing import get_context
 from scalewise.program.capture.spec import CaptureSpec
 from scalewise.program.run import _stage_ranks
 
+NET = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tok, self.head = nn.Embedding(16, 8), nn.Linear(8, 16)
+    def forward(self, tokens):
+        return self.head(self.tok(tokens))
+"""
+"""Model of programs: two layers of no size."""
+
 
 def captures_of(jobs):
     """Captures of jobs of the decoder, one per stage each."""

@@ -2,11 +2,12 @@
 
 import pytest
 
-from capturing import answers_of
+from capturing import NET, answers_of
 from measure_jobs import MOE, job
 from scalewise.program.capture.spec import CaptureSpec
 
-MODEL = """
+MODEL = (
+    """
 import threading
 import torch
 import torch.distributed as dist
@@ -14,14 +15,9 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.tok, self.head = nn.Embedding(16, 8), nn.Linear(8, 16)
-    def forward(self, tokens):
-        return self.head(self.tok(tokens))
-
+"""
+    + NET
+    + """
 class Masked(Net):
     def forward(self, tokens):
         x = self.tok(tokens)[:, None]
@@ -44,6 +40,7 @@ def train(rank=0, net=Net, dtype=torch.float32, scaled=False, workers=0):
         optimizer.zero_grad()
 
 """
+)
 
 ENDS = {
     "plain": "train()",

@@ -5,21 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from capturing import NET
 from scalewise.program.capture.spec import CaptureSpec
 from scalewise.program.run import CaptureError, adapter_of, capture_program
 from waiting import until
 
-LOOP = """
+LOOP = (
+    """
 import os, sys, torch
 from torch import nn
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.tok, self.head = nn.Embedding(16, 8), nn.Linear(8, 16)
-    def forward(self, tokens):
-        return self.head(self.tok(tokens))
-
+"""
+    + NET
+    + """
 def step():
     model(torch.zeros(2, 4, dtype=torch.long)).sum().backward()
     optimizer.step()
@@ -27,6 +24,7 @@ def step():
 model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """
+)
 
 CATCHES = (
     LOOP

@@ -9,6 +9,7 @@ A job is plain data: it travels to the ranks as JSON, and into the record as the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -151,16 +152,20 @@ def job_of(inputs: dict[str, Any]) -> TrainJob:
         raise InputError(f"the inputs of a record cannot be read: {error}") from error
 
 
+def _same_word(word: str, words: Sequence[Any]) -> Any:
+    """Return the one of some words that is the same but for capitals; None if none is."""
+    return next((each for each in words if each == word.lower()), None)
+
+
 def check_routing(word: str) -> Routing:
     """Read the name of a routing.
 
     Raises:
         InputError: If there is none of that name.
     """
-    for known in get_args(Routing):
-        if word.lower() == known:
-            found: Routing = known
-            return found
+    found: Routing | None = _same_word(word, get_args(Routing))
+    if found is not None:
+        return found
     raise InputError(f"unknown routing {word[:40]}", hint=did_you_mean(word.lower(), ROUTINGS))
 
 
@@ -170,10 +175,9 @@ def check_optimizer(word: str) -> Optimizer:
     Raises:
         InputError: If it is another.
     """
-    for known in get_args(Optimizer):
-        if word.lower() == known:
-            found: Optimizer = known
-            return found
+    found: Optimizer | None = _same_word(word, get_args(Optimizer))
+    if found is not None:
+        return found
     if knows("optimizers", word):
         raise InputError(
             f"optimizer {word[:40]} cannot be measured: PyTorch has none of that kind",
@@ -188,9 +192,8 @@ def check_precision(word: str) -> Precision:
     Raises:
         InputError: If it is another.
     """
-    for known in get_args(Precision):
-        if word.lower() == known:
-            found: Precision = known
-            return found
+    found: Precision | None = _same_word(word, get_args(Precision))
+    if found is not None:
+        return found
     hint = did_you_mean(word.lower(), PRECISIONS)
     raise InputError(f"precision {word[:40]!r} cannot be measured here", hint=hint)
